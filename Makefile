@@ -1,0 +1,26 @@
+# make run     build the server and start it with its defaults
+# make test    install what the tests need, then run everything
+# make fuzz    fuzz each codec and a whole connection for FUZZ_SECONDS each
+# make bench   compare with memcached on this machine: TRACES=DIR adds misses on traces, FLAGS=... picks parts (bench/README.md)
+# make clean   remove everything built
+
+FUZZ_SECONDS ?= 60
+
+.PHONY: run test fuzz bench clean
+
+run:
+	cargo build --release --package nuthatch
+	exec "$${CARGO_TARGET_DIR:-target}/release/nuthatch" serve
+
+test:
+	scripts/check.sh
+
+fuzz:
+	scripts/fuzz.sh $(FUZZ_SECONDS)
+
+bench:
+	TRACES='$(TRACES)' bench/run.sh $(FLAGS)
+
+clean:
+	cargo clean
+	rm -rf fuzz/target fuzz/corpus fuzz/artifacts
