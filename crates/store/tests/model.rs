@@ -1,0 +1,311 @@
+//! Random operations against a plain map with the same meaning: no phantom, stale, torn or duplicate value.
+
+use std::collections::HashMap;
+
+use nuthatch_store::{
+    ArithOptions, ArithOutcome, Config, DeleteOptions, DeleteOutcome, Handle, NEVER, SetMode, SetOptions, SetOutcome,
+    Store,
+};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Set { key: u8, bytes: usize, seed: u8, ttl: Option<u32>, mode: u8 },
+    Cas { key: u8, bytes: usize, seed: u8, right: bool },
+    Get { key: u8 },
+    Delete { key: u8 },
+    Touch { key: u8, ttl: Option<u32> },
+    Arith { key: u8, delta: u64, down: bool, initial: bool },
+    Number { key: u8, number: u64 },
+    Reserve { key: u8, bytes: usize, seed: u8, commit: bool },
+    Invalidate { key: u8 },
+    Pass { seconds: u32 },
+    Flush,
+    Maintain,
+}
+
+#[derive(Clone, Debug)]
+struct Item {
+    value: Vec<u8>,
+    flags: u32,
+    expiry: u32,
+    stale: bool,
+    cas: Option<u64>,
+}
+
+fn bytes() -> impl Strategy<Value = usize> {
+    prop_oneof![4 => 0usize..200, 2 => 200usize..20_000, 1 => 20_000usize..150_000]
+}
+
+fn ttl() -> impl Strategy<Value = Option<u32>> {
+    prop_oneof![2 => Just(None), 2 => (1u32..70).prop_map(Some), 1 => (70u32..100_000).prop_map(Some)]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let key = 0u8..24;
+    prop_oneof![
+        8 => (key.clone(), bytes(), any::<u8>(), ttl(), 0u8..5)
+            .prop_map(|(key, bytes, seed, ttl, mode)| Op::Set { key, bytes, seed, ttl, mode }),
+        2 => (key.clone(), bytes(), any::<u8>(), any::<bool>())
+            .prop_map(|(key, bytes, seed, right)| Op::Cas { key, bytes, seed, right }),
+        8 => key.clone().prop_map(|key| Op::Get { key }),
+        2 => key.clone().prop_map(|key| Op::Delete { key }),
+        2 => (key.clone(), ttl()).prop_map(|(key, ttl)| Op::Touch { key, ttl }),
+        2 => (key.clone(), any::<u64>(), any::<bool>(), any::<bool>())
+            .prop_map(|(key, delta, down, initial)| Op::Arith { key, delta, down, initial }),
+        1 => (key.clone(), any::<u64>()).prop_map(|(key, number)| Op::Number { key, number }),
+        2 => (key.clone(), bytes(), any::<u8>(), any::<bool>())
+            .prop_map(|(key, bytes, seed, commit)| Op::Reserve { key, bytes, seed, commit }),
+        1 => key.prop_map(|key| Op::Invalidate { key }),
+        1 => (1u32..90).prop_map(|seconds| Op::Pass { seconds }),
+        1 => Just(Op::Maintain),
+        1 => Just(Op::Flush),
+    ]
+}
+
+fn value_of(bytes: usize, seed: u8) -> Vec<u8> {
+    (0..bytes).map(|n| (n as u8).wrapping_mul(31).wrapping_add(seed)).collect()
+}
+
+/// What memcached takes for a number: what C's strtoull reads, up to the end or a blank.
+fn number_in(value: &[u8]) -> Option<u64> {
+    let text: String = value.iter().map(|&byte| char::from(byte)).collect();
+    let blank = |c: char| matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c');
+    let text = text.trim_start_matches(blank);
+    let text = text.strip_prefix('+').unwrap_or(text);
+    let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
+    let behind = text[digits.len()..].chars().next();
+    if behind.is_some_and(|c| !blank(c)) { None } else { digits.parse().ok() }
+}
+
+struct Checked {
+    handles: Vec<Handle>,
+    turn: usize,
+    map: HashMap<Vec<u8>, Item>,
+    now: u32,
+}
+
+impl Checked {
+    fn handle(&mut self) -> &mut Handle {
+        self.turn = (self.turn + 1) % self.handles.len();
+        &mut self.handles[self.turn]
+    }
+
+    fn live(&self, key: &[u8]) -> Option<&Item> {
+        self.map.get(key).filter(|item| item.expiry > self.now)
+    }
+
+    fn step(&mut self, op: Op) {
+        let now = self.now;
+        let key_of = |key: u8| format!("key-{key}").into_bytes();
+        let expiry_of = |ttl: Option<u32>| ttl.map_or(NEVER, |ttl| now + ttl);
+        match op {
+            Op::Set { key, bytes, seed, ttl, mode } => {
+                let key = key_of(key);
+                let value = value_of(bytes, seed);
+                let mode = [SetMode::Set, SetMode::Add, SetMode::Replace, SetMode::Append, SetMode::Prepend]
+                    [usize::from(mode)];
+                let options =
+                    SetOptions { mode, flags: u32::from(seed), expiry: expiry_of(ttl), ..SetOptions::default() };
+                let present = self.live(&key).cloned();
+                let outcome = self.handle().set(&key, &value, &options, now);
+                let stored = match (mode, &present) {
+                    (SetMode::Set, _) | (SetMode::Add, None) | (SetMode::Replace, Some(_)) => {
+                        Some(Item { value, flags: options.flags, expiry: options.expiry, stale: false, cas: None })
+                    }
+                    (SetMode::Append, Some(old)) => {
+                        Some(Item { value: [&old.value[..], &value].concat(), stale: false, cas: None, ..old.clone() })
+                    }
+                    (SetMode::Prepend, Some(old)) => {
+                        Some(Item { value: [&value[..], &old.value].concat(), stale: false, cas: None, ..old.clone() })
+                    }
+                    _ => None,
+                };
+                match stored {
+                    Some(item) if item.value.len() + key.len() + 50 > 1 << 20 => {
+                        assert_eq!(outcome, SetOutcome::TooLarge);
+                    }
+                    Some(item) => {
+                        assert_eq!(outcome, SetOutcome::Stored { cas: 0 });
+                        self.map.insert(key, item);
+                    }
+                    None => assert_eq!(outcome, SetOutcome::NotStored),
+                }
+            }
+            Op::Cas { key, bytes, seed, right } => {
+                let key = key_of(key);
+                let Some(cas) = self.handle().get(&key, now).map(|hit| hit.cas()) else {
+                    assert!(self.live(&key).is_none());
+                    return;
+                };
+                let value = value_of(bytes, seed);
+                let options = SetOptions { compare: Some(if right { cas } else { cas ^ 1 }), ..SetOptions::default() };
+                let outcome = self.handle().set(&key, &value, &options, now);
+                if right {
+                    assert_eq!(outcome, SetOutcome::Stored { cas: 0 });
+                    self.map.insert(key, Item { value, flags: 0, expiry: NEVER, stale: false, cas: None });
+                } else {
+                    assert_eq!(outcome, SetOutcome::Exists);
+                }
+            }
+            Op::Get { key } => {
+                let key = key_of(key);
+                let wanted = self.live(&key).cloned();
+                let hit = self.handle().get(&key, now);
+                match (&hit, &wanted) {
+                    (None, None) => {}
+                    (Some(hit), Some(wanted)) => {
+                        assert_eq!(hit.key(), key);
+                        assert_eq!(hit.value().collect::<Vec<_>>().concat(), wanted.value);
+                        assert_eq!(hit.flags(), wanted.flags);
+                        assert_eq!(hit.expiry(), wanted.expiry);
+                        assert_eq!(hit.stale(), wanted.stale);
+                        let cas = hit.cas();
+                        if let Some(wanted) = wanted.cas {
+                            assert_eq!(cas, wanted, "a CAS unique changes only when the item does");
+                        }
+                    }
+                    (hit, wanted) => panic!("found {} where {} was due", hit.is_some(), wanted.is_some()),
+                }
+                let cas = hit.as_ref().map(|hit| hit.cas());
+                drop(hit);
+                if let Some(item) = self.map.get_mut(&key) {
+                    item.cas = cas;
+                }
+            }
+            Op::Delete { key } => {
+                let key = key_of(key);
+                let present = self.live(&key).is_some();
+                let outcome = self.handle().delete(&key, &DeleteOptions::default(), now);
+                assert_eq!(outcome, if present { DeleteOutcome::Deleted } else { DeleteOutcome::NotFound });
+                self.map.remove(&key);
+            }
+            Op::Touch { key, ttl } => {
+                let key = key_of(key);
+                let expiry = expiry_of(ttl);
+                let present = self.live(&key).is_some();
+                assert_eq!(self.handle().touch(&key, expiry, now), present);
+                if present {
+                    self.map.get_mut(&key).unwrap().expiry = expiry;
+                }
+            }
+            Op::Number { key, number } => {
+                let key = key_of(key);
+                let value = number.to_string().into_bytes();
+                self.handle().set(&key, &value, &SetOptions::default(), now);
+                self.map.insert(key, Item { value, flags: 0, expiry: NEVER, stale: false, cas: None });
+            }
+            Op::Arith { key, delta, down, initial } => {
+                let key = key_of(key);
+                let options = ArithOptions {
+                    decrement: down,
+                    delta,
+                    initial: initial.then_some((5, NEVER)),
+                    ..ArithOptions::default()
+                };
+                let wanted = self.live(&key).cloned();
+                let outcome = self.handle().arith(&key, &options, now);
+                match wanted {
+                    None if initial => {
+                        assert!(matches!(outcome, ArithOutcome::Value { value: 5, created: true, .. }));
+                        let item = Item { value: b"5".to_vec(), flags: 0, expiry: NEVER, stale: false, cas: None };
+                        self.map.insert(key, item);
+                    }
+                    None => assert_eq!(outcome, ArithOutcome::NotFound),
+                    Some(item) => {
+                        let Some(number) = number_in(&item.value) else {
+                            assert_eq!(outcome, ArithOutcome::NonNumeric);
+                            return;
+                        };
+                        let result = if down { number.saturating_sub(delta) } else { number.wrapping_add(delta) };
+                        assert!(
+                            matches!(outcome, ArithOutcome::Value { value, .. } if value == result),
+                            "{number} by {delta}: {outcome:?}"
+                        );
+                        let mut value = result.to_string().into_bytes();
+                        value.resize(value.len().max(item.value.len()), b' ');
+                        self.map.insert(key, Item { value, cas: None, ..item });
+                    }
+                }
+            }
+            Op::Reserve { key, bytes, seed, commit } => {
+                let key = key_of(key);
+                let value = value_of(bytes, seed);
+                let mut reservation = self.handle().reserve(&key, bytes, 3, NEVER, now).unwrap();
+                let mut from = 0;
+                while from < value.len() {
+                    let upto = value.len().min(from + 1 + usize::from(seed) * 40);
+                    from += reservation.write(&value[from..upto]);
+                }
+                if commit {
+                    let outcome = self.handle().commit(reservation, &SetOptions::default(), now);
+                    assert_eq!(outcome, SetOutcome::Stored { cas: 0 });
+                    self.map.insert(key, Item { value, flags: 3, expiry: NEVER, stale: false, cas: None });
+                }
+            }
+            Op::Invalidate { key } => {
+                let key = key_of(key);
+                let present = self.live(&key).is_some();
+                let options = DeleteOptions { invalidate: true, ..DeleteOptions::default() };
+                let outcome = self.handle().delete(&key, &options, now);
+                assert_eq!(outcome, if present { DeleteOutcome::Deleted } else { DeleteOutcome::NotFound });
+                if present {
+                    let item = self.map.get_mut(&key).unwrap();
+                    item.stale = true;
+                    item.cas = None;
+                }
+            }
+            Op::Pass { seconds } => self.now += seconds,
+            Op::Maintain => self.handle().maintain(now),
+            Op::Flush => {
+                self.handle().store().flush(now);
+                self.map.clear();
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        let now = self.now;
+        self.handle().maintain(now);
+        for key in 0..24u8 {
+            self.step(Op::Get { key });
+        }
+        // Everything visible is in the map; what is counted and not visible has expired a little while ago.
+        let stats = self.handle().store().stats();
+        assert!(stats.memory_used <= stats.memory_limit, "{stats:?}");
+        let live = self.map.values().filter(|item| item.expiry > now).count() as u64;
+        assert!(stats.items >= live, "{} counted, {live} live", stats.items);
+        assert_eq!(stats.evictions, 0, "everything fits, so nothing is evicted");
+        let keys: Vec<_> = self.map.keys().cloned().collect();
+        for key in keys {
+            self.handle().delete(&key, &DeleteOptions::default(), now);
+        }
+        assert_eq!(self.handle().store().stats().items, 0);
+        assert_eq!(self.handle().store().stats().bytes, 0);
+    }
+}
+
+fn config() -> ProptestConfig {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
+    ProptestConfig {
+        cases: cases.unwrap_or(if cfg!(miri) { 2 } else { 192 }),
+        failure_persistence: None,
+        ..Default::default()
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn the_store_answers_as_a_plain_map_would(ops in prop::collection::vec(op(), 1..if cfg!(miri) { 30 } else { 400 })) {
+        // Large enough that nothing is evicted, small enough that segments are emptied and used again.
+        let store = Store::new(Config { handles_hint: 2, ..Config::new(8 << 20) }).unwrap();
+        let mut checked =
+            Checked { handles: vec![store.handle(), store.handle()], turn: 0, map: HashMap::new(), now: 1000 };
+        for op in ops {
+            checked.step(op);
+        }
+        checked.finish();
+    }
+}
