@@ -1,0 +1,72 @@
+//! `delete <key> [0] [noreply]`.
+
+use super::{Outcome, Reject, Request, checked_key, is_noreply};
+use crate::WireError;
+use crate::scan::Tokens;
+
+/// A deletion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delete<'a> {
+    /// The key, 1 to [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX) bytes.
+    pub key: &'a [u8],
+    /// No answer is wanted.
+    pub noreply: bool,
+}
+
+pub(super) fn parse(args: &[u8]) -> Outcome<'_> {
+    let mut tokens = Tokens::new(args);
+    let key = tokens.next().ok_or(Reject::FORMAT)?;
+    // Old clients send a hold time here, which must be 0. memcached 1.6.45 has stopped to look at anything but the last
+    // word; the releases before it refused what follows, and libmemcached's conformance suite wants that.
+    let noreply = is_noreply(tokens.last().unwrap_or(key));
+    let known = match (tokens.next(), tokens.next(), tokens.next()) {
+        (None, ..) | (Some(b"0"), None, _) => true,
+        (Some(word), None, _) => is_noreply(word),
+        (Some(b"0"), Some(word), None) => is_noreply(word),
+        _ => false,
+    };
+    if !known {
+        return Err(Reject::quiet(WireError::DeleteUsage, noreply));
+    }
+    Ok(Request::Delete(Delete { key: checked_key(key, noreply)?, noreply }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{refusal, refused, request};
+    use super::*;
+    use crate::KEY_BYTES_MAX;
+
+    fn delete(line: &[u8]) -> Delete<'_> {
+        let Request::Delete(delete) = request(line) else { panic!() };
+        delete
+    }
+
+    #[test]
+    fn every_form_that_clients_have_ever_sent_deletes() {
+        for (line, noreply) in [
+            (&b"delete k\r\n"[..], false),
+            (b"delete k noreply\r\n", true),
+            (b"delete k 0\r\n", false),
+            (b"delete k 0 noreply\r\n", true),
+        ] {
+            assert_eq!(delete(line), Delete { key: b"k", noreply });
+        }
+    }
+
+    #[test]
+    fn what_no_client_means_is_refused() {
+        for line in [&b"delete k 1\r\n"[..], b"delete k x\r\n", b"delete k noreply 0\r\n", b"delete k 0 0\r\n"] {
+            refused(line, WireError::DeleteUsage);
+        }
+        assert_eq!(refusal(b"delete k 1 noreply\r\n").reply(), b"");
+    }
+
+    #[test]
+    fn the_key_must_be_there_and_fit() {
+        refused(b"delete\r\n", WireError::BadCommandLineFormat);
+        let long = "k".repeat(KEY_BYTES_MAX + 1);
+        refused(format!("delete {long}\r\n").as_bytes(), WireError::BadCommandLineFormat);
+        assert_eq!(refusal(format!("delete {long} noreply\r\n").as_bytes()).reply(), b"");
+    }
+}
