@@ -1,0 +1,235 @@
+//! Counters without contention: each worker owns a cache-line-padded block per pool and per listener, adds with a
+//! relaxed load and store, and whoever asks sums the blocks. Only the owning worker writes to a block; nothing here
+//! locks on the hot path. The tables below are the one place a counter is named; `stats` and the reference page are
+//! made from them.
+
+use std::marker::PhantomData;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a counter is called, counted in, and means.
+#[derive(Debug, Clone, Copy)]
+pub struct Description {
+    /// Its name in `stats pools`, `stats listeners` and `stats workers`; memcached's own name where it has one.
+    pub name: &'static str,
+    /// What one of it is.
+    pub unit: &'static str,
+    /// What it counts.
+    pub help: &'static str,
+}
+
+/// A table of counters.
+pub trait Counter: Copy {
+    /// Every counter of the table, in the order of its enum.
+    const TABLE: &'static [Description];
+    /// Its place in the table.
+    fn index(self) -> usize;
+}
+
+macro_rules! counters {
+    ($(#[$doc:meta])* $table:ident { $($variant:ident $name:literal $unit:literal $help:literal;)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum $table {
+            $(#[doc = $help] $variant,)*
+        }
+
+        impl Counter for $table {
+            const TABLE: &'static [Description] =
+                &[$(Description { name: $name, unit: $unit, help: $help },)*];
+            #[inline]
+            fn index(self) -> usize {
+                self as usize
+            }
+        }
+    };
+}
+
+counters! {
+    /// Counted per pool and worker.
+    PoolCounter {
+        GetCommands "cmd_get" "keys" "Keys asked for by get, gets, mg and their binary forms, found or not.";
+        GetHits "get_hits" "keys" "Keys asked for and found, by commands that do not touch.";
+        GetMisses "get_misses" "keys" "Keys asked for and not found.";
+        GetExpired "get_expired" "keys" "Keys not found because the item had expired.";
+        GetFlushed "get_flushed" "keys" "Keys not found because the item was flushed.";
+        SetCommands "cmd_set" "commands" "Values that arrived to be stored, by any command.";
+        TouchCommands "cmd_touch" "keys" "Keys touched by touch, gat, gats and mg with T, found or not.";
+        TouchHits "touch_hits" "keys" "Keys touched and found.";
+        TouchMisses "touch_misses" "keys" "Keys to be touched and not found.";
+        DeleteHits "delete_hits" "keys" "Keys deleted.";
+        DeleteMisses "delete_misses" "keys" "Keys to be deleted and not found, or held by another CAS unique.";
+        IncrHits "incr_hits" "keys" "Values incremented.";
+        IncrMisses "incr_misses" "keys" "Values to be incremented and not found.";
+        DecrHits "decr_hits" "keys" "Values decremented.";
+        DecrMisses "decr_misses" "keys" "Values to be decremented and not found.";
+        CasHits "cas_hits" "keys" "Compare-and-store requests that stored.";
+        CasMisses "cas_misses" "keys" "Compare-and-store requests for a key that was not there.";
+        CasBadValue "cas_badval" "keys" "Compare-and-store requests whose CAS unique no longer matched.";
+        StoreTooLarge "store_too_large" "commands" "Values refused because they exceed the item size limit.";
+        StoreNoMemory "store_no_memory" "commands" "Values refused because no memory was to be had.";
+    }
+}
+
+counters! {
+    /// Counted per listener and worker.
+    ListenerCounter {
+        Opened "total_connections" "connections" "Connections handed to a worker since the start.";
+        Closed "closed_connections" "connections" "Connections closed since the start.";
+        BytesRead "bytes_read" "bytes" "Bytes received from clients.";
+        BytesWritten "bytes_written" "bytes" "Bytes sent to clients.";
+        Requests "requests" "commands" "Commands executed, well-formed or not.";
+        MetaCommands "cmd_meta" "commands" "me commands (memcached counts no other meta command here).";
+        FlushCommands "cmd_flush" "commands" "flush_all commands, refused ones included.";
+        AuthCommands "auth_cmds" "commands" "Authentication attempts.";
+        AuthErrors "auth_errors" "commands" "Authentication attempts that failed.";
+        IdleKicks "idle_kicks" "connections" "Connections closed because they were idle for too long.";
+        StallKicks "stall_kicks" "connections" "Connections closed because they did not read their answers.";
+        Yields "conn_yields" "times" "Times a connection had had its share of requests (-R) and others, if any, got their turn.";
+        InputRefused "read_buf_oom" "times" "Connections closed because the memory for requests was used up.";
+        DatagramsDropped "datagrams_dropped" "datagrams" "UDP requests that were malformed or not one datagram.";
+    }
+}
+
+/// Counters in one line: 128 bytes, because processors fetch cache lines of 64 in pairs.
+const LINE_COUNTERS: usize = 16;
+
+/// Some of one worker's counters. Aligned, so that no two workers write to the same cache line.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Line([AtomicU64; LINE_COUNTERS]);
+
+/// One worker's counters of one table.
+#[derive(Debug)]
+struct Block(Box<[Line]>);
+
+impl Block {
+    fn new(counters: usize) -> Block {
+        Block((0..counters.div_ceil(LINE_COUNTERS)).map(|_| Line::default()).collect())
+    }
+
+    #[inline]
+    fn cell(&self, index: usize) -> &AtomicU64 {
+        &self.0[index / LINE_COUNTERS].0[index % LINE_COUNTERS]
+    }
+}
+
+/// A table's counters of every worker.
+#[derive(Debug)]
+pub struct Counters<C: Counter> {
+    blocks: Box<[Block]>,
+    /// What the sums were at the last `stats reset`.
+    baseline: Mutex<Vec<u64>>,
+    table: PhantomData<fn(C)>,
+}
+
+impl<C: Counter> Counters<C> {
+    /// Counters for `writers` threads that count.
+    pub fn new(writers: usize) -> Counters<C> {
+        Counters {
+            blocks: (0..writers).map(|_| Block::new(C::TABLE.len())).collect(),
+            baseline: Mutex::new(vec![0; C::TABLE.len()]),
+            table: PhantomData,
+        }
+    }
+
+    /// Adds to the counter of thread `writer`, which must be the calling thread's own number.
+    #[inline]
+    pub fn add(&self, writer: usize, counter: C, n: u64) {
+        let cell = self.blocks[writer].cell(counter.index());
+        // Relaxed, and no read-modify-write: this thread is the only one that writes here.
+        cell.store(cell.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    /// The sum over all writers since the last reset.
+    pub fn sum(&self, counter: C) -> u64 {
+        self.sum_at(counter.index())
+    }
+
+    /// [`Counters::sum`] of the counter at `index` of the table.
+    pub fn sum_at(&self, index: usize) -> u64 {
+        let base = self.baseline.lock().map_or(0, |baseline| baseline[index]);
+        self.raw(index).saturating_sub(base)
+    }
+
+    /// One writer's own count since the start.
+    pub fn of_writer(&self, writer: usize, counter: C) -> u64 {
+        self.blocks[writer].cell(counter.index()).load(Ordering::Relaxed)
+    }
+
+    /// Starts counting from zero again, as seen by [`Counters::sum`].
+    pub fn reset(&self) {
+        if let Ok(mut baseline) = self.baseline.lock() {
+            for (index, base) in baseline.iter_mut().enumerate() {
+                *base = self.raw(index);
+            }
+        }
+    }
+
+    fn raw(&self, index: usize) -> u64 {
+        self.blocks.iter().map(|block| block.cell(index).load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// The reference page of the counters, in Markdown, made from the tables.
+pub fn reference() -> String {
+    let mut page = String::from(
+        "# Counters\n\n\
+         What `stats pools` and `stats listeners` show, each name with the pool's or listener's in front of it. `stats` \
+         adds them up over all pools and listeners, under the same names where memcached has them; what its other \
+         numbers mean here is in [memcached.md](memcached.md). `stats workers` shows `curr_connections`, \
+         `total_connections`, `requests`, `bytes_read`, `bytes_written` and `conn_yields` of each worker since the \
+         start.\n\n\
+         This page is made from the tables in `crates/server/src/counters.rs`; a test keeps it current.\n",
+    );
+    for (title, table) in [("Per pool", PoolCounter::TABLE), ("Per listener", ListenerCounter::TABLE)] {
+        page += &format!("\n## {title}\n\n| name | counts | what |\n|---|---|---|\n");
+        for row in table {
+            page += &format!("| `{}` | {} | {} |\n", row.name, row.unit, row.help);
+        }
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_page_is_current() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/counters.md");
+        if std::env::var_os("UPDATE_REFERENCE").is_some() {
+            std::fs::write(&path, reference()).expect("docs/counters.md can be written");
+        }
+        let page = std::fs::read_to_string(&path).expect("docs/counters.md");
+        assert!(
+            page == reference(),
+            "docs/counters.md is out of date: run UPDATE_REFERENCE=1 cargo test -p nuthatch-server counters"
+        );
+    }
+
+    #[test]
+    fn the_sum_is_over_all_writers_and_a_reset_starts_from_zero() {
+        let counters: Counters<PoolCounter> = Counters::new(3);
+        for writer in 0..3 {
+            counters.add(writer, PoolCounter::GetHits, 5);
+        }
+        assert_eq!(counters.sum(PoolCounter::GetHits), 15);
+        counters.reset();
+        assert_eq!(counters.sum(PoolCounter::GetHits), 0);
+        counters.add(1, PoolCounter::GetHits, 1);
+        assert_eq!(counters.sum(PoolCounter::GetHits), 1);
+        assert_eq!(counters.of_writer(1, PoolCounter::GetHits), 6);
+    }
+
+    #[test]
+    fn the_tables_name_each_counter_once_and_say_what_it_is() {
+        for table in [PoolCounter::TABLE, ListenerCounter::TABLE] {
+            for (at, row) in table.iter().enumerate() {
+                assert!(!row.name.is_empty() && !row.unit.is_empty() && row.help.ends_with('.'), "{row:?}");
+                assert!(table[..at].iter().all(|other| other.name != row.name), "{} is named twice", row.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The server: workers, listeners, command execution, pools, configuration, counters.
+//!
+//! [`Server::start`] takes [`settings::Settings`] and returns a [`Running`] server. The program uses it, and so can any
+//! test. A request flows one way: bytes, [`conn`](self) session, codec, exec, store, codec, bytes.
+#![forbid(unsafe_code)]
+
+mod auth;
+mod clock;
+mod conn;
+mod control;
+pub mod counters;
+mod exec;
+pub mod fuzz;
+mod listen;
+mod log;
+mod pool;
+mod prefix;
+mod server;
+pub mod settings;
+mod shared;
+mod udp;
+mod watch;
+mod worker;
+
+pub use auth::CredentialsError;
+pub use listen::BindError;
+pub use server::{Reloaded, Running, Server, StartError};

@@ -1,0 +1,340 @@
+//! The tables of the configuration file's keys.
+//!
+//! A key of `[server]` does what the flag of the same meaning does. What later doors will bring is named here too, so that a file
+//! written for them is refused with a reason and not as a misspelling.
+
+use std::path::PathBuf;
+
+use super::MIB;
+use super::Protocol;
+use super::draft::{Draft, ListenDraft, PoolDraft, RouteDraft};
+use super::flags::{CONNECTIONS_MAX, INT_MAX, ITEM_BYTES_MAX, ITEM_BYTES_MIN, WORKERS_MAX, octal_mode};
+use super::knob::{Action, Effect, Knob};
+use super::listen::is_tag;
+
+const NO_BACKENDS: Effect = Effect::Refused("this build has no backends yet");
+const NO_HTTP: Effect = Effect::Refused("this build has no HTTP listeners yet");
+
+/// Tables and arrays of later doors, and what this build lacks for them.
+pub(super) static LATER: &[(&str, &str)] = &[
+    ("fleet", "this build has no fleets of memcached servers yet"),
+    ("table", "this build serves no SQL tables yet"),
+    ("origin", "this build has no HTTP origins yet"),
+    ("admin", "this build has no admin listener yet"),
+];
+
+/// `[server]`
+pub(super) static SERVER: &[Knob<Draft>] = &[
+    Knob::<Draft>::new(
+        "workers",
+        "threads, each with its own event loop (-t)",
+        Action::Integer { min: 1, max: WORKERS_MAX, missing: None, set: |d, n| d.settings.workers = n as usize },
+    )
+    .default("4"),
+    Knob::<Draft>::new(
+        "connections_max",
+        "client connections at once (-c)",
+        Action::Integer {
+            min: 1,
+            max: CONNECTIONS_MAX,
+            missing: None,
+            set: |d, n| d.settings.connections_max = n as usize,
+        },
+    )
+    .default("1024"),
+    Knob::<Draft>::new(
+        "connections_max_fast",
+        "a connection too many is told so and closed; otherwise accepting waits (-o maxconns_fast)",
+        Action::Switch(|d, on| d.settings.connections_max_fast = on),
+    )
+    .default("true"),
+    Knob::<Draft>::new(
+        "backlog",
+        "connections the kernel may queue before they are accepted (-b)",
+        Action::Integer { min: 0, max: INT_MAX, missing: None, set: |d, n| d.settings.backlog = n as u32 },
+    )
+    .default("1024"),
+    Knob::<Draft>::new(
+        "requests_per_event",
+        "requests of one connection executed before the others get their turn (-R)",
+        Action::Integer { min: 1, max: INT_MAX, missing: None, set: |d, n| d.settings.requests_per_event = n as u32 },
+    )
+    .default("20"),
+    Knob::<Draft>::new(
+        "idle_timeout",
+        "close a connection silent for this long; 0 is never (-o idle_timeout)",
+        Action::Seconds(|d, seconds| d.settings.idle_timeout_seconds = seconds),
+    )
+    .default("0"),
+    Knob::<Draft>::new(
+        "buffers_max",
+        "memory all connections' buffers may take together; 0 is 12 MiB (-o read_buf_mem_limit)",
+        Action::Size { unit: 1, min: 0, max: 1 << 40, set: |d, bytes| d.settings.buffers.read_bytes_max = bytes },
+    )
+    .default("0"),
+    Knob::<Draft>::new(
+        "watcher_buffer",
+        "what may wait for one watcher (-o watcher_logbuf_size)",
+        Action::Size {
+            unit: 1,
+            min: 1024,
+            max: 1 << 30,
+            set: |d, bytes| d.settings.buffers.watcher_log_bytes = bytes as usize,
+        },
+    )
+    .default("256KiB"),
+    Knob::<Draft>::new(
+        "verbosity",
+        "0 errors, 1 warnings, 2 commands and answers, 3 internal state (-v)",
+        Action::Integer { min: 0, max: 3, missing: None, set: |d, n| d.settings.verbosity = n as u8 },
+    )
+    .default("0"),
+    Knob::<Draft>::new("cas", "CAS uniques (-C turns them off)", Action::Switch(|d, on| d.settings.cas_enabled = on))
+        .default("true"),
+    Knob::<Draft>::new(
+        "flush_all",
+        "the flush_all command (-F refuses it)",
+        Action::Switch(|d, on| d.settings.flush_enabled = on),
+    )
+    .default("true"),
+    Knob::<Draft>::new(
+        "dump",
+        "commands that list keys (-X refuses them)",
+        Action::Switch(|d, on| d.settings.dump_enabled = on),
+    )
+    .default("true"),
+    Knob::<Draft>::new(
+        "watch",
+        "the watch command (-W refuses it)",
+        Action::Switch(|d, on| d.settings.watch_enabled = on),
+    )
+    .default("true"),
+    Knob::<Draft>::new(
+        "shutdown",
+        "the shutdown command (-A)",
+        Action::Switch(|d, on| d.settings.shutdown_enabled = on),
+    )
+    .default("false"),
+    Knob::<Draft>::new(
+        "debug_commands",
+        "the debugtime command",
+        Action::Switch(|d, on| d.settings.debug_commands = on),
+    )
+    .default("false"),
+    Knob::<Draft>::new(
+        "stats_detail",
+        "count by key prefix from the start (-D)",
+        Action::Switch(|d, on| d.settings.detail_enabled = on),
+    )
+    .default("false"),
+    Knob::<Draft>::new(
+        "prefix_delimiter",
+        "the character that ends a key's prefix in stats detail (-D)",
+        Action::Text {
+            expected: "one character",
+            set: |d, text| match text.as_bytes() {
+                [byte] => {
+                    d.settings.prefix_delimiter = *byte;
+                    true
+                }
+                _ => false,
+            },
+        },
+    )
+    .default(":"),
+    Knob::<Draft>::new(
+        "auth_file",
+        "clients authenticate as one of the user:password lines in this file; text protocol only (-Y)",
+        Action::Text {
+            expected: "the path of a file",
+            set: |d, text| {
+                d.settings.auth_file = Some(PathBuf::from(text));
+                !text.is_empty()
+            },
+        },
+    ),
+    Knob::<Draft>::new(
+        "sasl_file",
+        "clients authenticate by SASL PLAIN as one of the user:password lines in this file; binary protocol only (-S)",
+        Action::Text {
+            expected: "the path of a file",
+            set: |d, text| {
+                d.sasl = true;
+                d.settings.sasl_file = Some(PathBuf::from(text));
+                !text.is_empty()
+            },
+        },
+    ),
+    Knob::<Draft>::new(
+        "hash_seed",
+        "seed of the key hash; random when left out, which is what resists chosen keys",
+        Action::Integer { min: 0, max: i64::MAX, missing: None, set: |d, n| d.settings.hash_seed = Some(n as u64) },
+    ),
+    Knob::<Draft>::new(
+        "daemonize",
+        "run in the background (-d)",
+        Action::Switch(|d, on| d.settings.process.daemonize = on),
+    )
+    .default("false"),
+    Knob::<Draft>::new(
+        "pid_file",
+        "where the process id is written while running (-P)",
+        Action::Text {
+            expected: "the path of a file",
+            set: |d, text| {
+                d.settings.process.pid_file = Some(PathBuf::from(text));
+                !text.is_empty()
+            },
+        },
+    ),
+    Knob::<Draft>::new(
+        "user",
+        "the user to become when started as root (-u)",
+        Action::Text {
+            expected: "the name of a user",
+            set: |d, text| {
+                d.settings.process.user = Some(text.to_owned());
+                !text.is_empty()
+            },
+        },
+    ),
+    Knob::<Draft>::new(
+        "core_dumps",
+        "raise the core file limit (-r)",
+        Action::Switch(|d, on| d.settings.process.core_dumps = on),
+    )
+    .default("false"),
+    Knob::<Draft>::new(
+        "lock_memory",
+        "keep all memory in RAM (-k)",
+        Action::Switch(|d, on| d.settings.process.lock_memory = on),
+    )
+    .default("false"),
+];
+
+/// `[pool.NAME]`
+pub(super) static POOL: &[Knob<PoolDraft>] = &[
+    Knob::<PoolDraft>::new(
+        "memory",
+        "memory for items, everything that goes with them included (-m)",
+        Action::Size { unit: 1, min: MIB, max: u64::MAX, set: |d, bytes| d.pool.memory_bytes = bytes },
+    )
+    .default("64MiB"),
+    Knob::<PoolDraft>::new(
+        "item_max",
+        "largest item, key and value together; at most half of the memory (-I)",
+        Action::Size {
+            unit: 1,
+            min: ITEM_BYTES_MIN,
+            max: ITEM_BYTES_MAX,
+            set: |d, bytes| d.pool.item_bytes_max = bytes as usize,
+        },
+    )
+    .default("1MiB"),
+    Knob::<PoolDraft>::new(
+        "evict",
+        "make room when memory is full; false answers with an error (-M)",
+        Action::Switch(|d, on| d.pool.evict = on),
+    )
+    .default("true"),
+    Knob::<PoolDraft>::new(
+        "huge_pages",
+        "ask the kernel for huge pages (-L)",
+        Action::Switch(|d, on| d.pool.huge_pages = on),
+    )
+    .default("false"),
+    Knob::<PoolDraft>::new("backend", "what answers misses", later()).effect(NO_BACKENDS),
+    Knob::<PoolDraft>::new("ttl_max", "how long an item from a backend may live", later()).effect(NO_BACKENDS),
+];
+
+/// `[[listen]]`
+pub(super) static LISTEN: &[Knob<ListenDraft>] = &[
+    Knob::<ListenDraft>::new(
+        "memcached",
+        "speak memcached at this address: HOST:PORT, udp:HOST:PORT or unix:PATH; * is every address",
+        Action::Text {
+            expected: "an address",
+            set: |d, text| {
+                d.memcached = Some(text.to_owned());
+                !text.is_empty()
+            },
+        },
+    ),
+    Knob::<ListenDraft>::new(
+        "protocol",
+        "what is spoken; auto tells text from binary by a connection's first byte (-B)",
+        Action::Choice(&["auto", "ascii", "binary"], |d, word| d.protocol = Protocol::named(word)),
+    )
+    .default("auto"),
+    Knob::<ListenDraft>::new(
+        "mode",
+        "permission bits of a UNIX socket, in octal (-a)",
+        Action::Text {
+            expected: "a string of octal digits from \"0\" to \"777\"",
+            set: |d, text| match octal_mode(text) {
+                Some(mode) => {
+                    d.mode = Some(mode);
+                    true
+                }
+                None => false,
+            },
+        },
+    )
+    .default("0700"),
+    Knob::<ListenDraft>::new(
+        "pool",
+        "the pool this listener serves; may be left out when one is called default or there is only one",
+        Action::Text {
+            expected: "the name of a pool",
+            set: |d, text| {
+                d.pool = Some(text.to_owned());
+                true
+            },
+        },
+    ),
+    Knob::<ListenDraft>::new(
+        "tag",
+        "a name for logs and counters",
+        Action::Text {
+            expected: "a tag of 1 to 8 bytes",
+            set: |d, text| {
+                d.tag = Some(text.to_owned());
+                is_tag(text)
+            },
+        },
+    ),
+    Knob::<ListenDraft>::new("http", "speak HTTP at this address", later()).effect(NO_HTTP),
+    Knob::<ListenDraft>::new("admin", "serve counters and control at this address", later())
+        .effect(Effect::Refused("this build has no admin listeners yet")),
+    Knob::<ListenDraft>::new("origin", "the web site behind an HTTP listener", later()).effect(NO_HTTP),
+];
+
+/// `[[route]]`
+pub(super) static ROUTE: &[Knob<RouteDraft>] = &[
+    Knob::<RouteDraft>::new(
+        "prefix",
+        "keys that begin with this go to the pool, whatever their listener's is; the longest prefix that fits wins",
+        Action::Text {
+            expected: "the first bytes of a key",
+            set: |d, text| {
+                d.prefix = Some(text.to_owned());
+                !text.is_empty()
+            },
+        },
+    ),
+    Knob::<RouteDraft>::new(
+        "pool",
+        "the pool they live in",
+        Action::Text {
+            expected: "the name of a pool",
+            set: |d, text| {
+                d.pool = Some(text.to_owned());
+                true
+            },
+        },
+    ),
+];
+
+const fn later<T>() -> Action<T> {
+    Action::Text { expected: "nothing yet", set: |_, _| false }
+}

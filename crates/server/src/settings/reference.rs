@@ -1,0 +1,232 @@
+//! Prints the tables: help, the reference page, the sample configuration file.
+
+use std::fmt::Write;
+
+use super::flags::Group;
+use super::knob::{Effect, Knob};
+use super::{VERSION, extended, flags, keys};
+
+/// Columns of a terminal that help is wrapped to.
+const COLUMNS: usize = 100;
+/// Where the text of a flag begins.
+const INDENT: usize = 28;
+
+/// `memcached -h`: the release on the first line, then every flag with an effect. Test suites and scripts look for words here to
+/// learn what a server can do, so nothing that is not there is named.
+pub fn help_memcached() -> String {
+    let mut out = format!("memcached {VERSION}\n");
+    for knob in flags::all().filter(|knob| is_shown(knob) && knob.effect == Effect::Works) {
+        flag(&mut out, knob);
+    }
+    out.push_str("\nOptions of -o:\n");
+    for knob in extended::all().filter(|knob| is_shown(knob) && knob.effect == Effect::Works) {
+        option(&mut out, knob);
+    }
+    let inert = flags::all()
+        .filter(|knob| is_shown(knob) && knob.effect == Effect::Nothing)
+        .map(|knob| format!("--{}", knob.name));
+    let inert_options =
+        extended::all().filter(|knob| is_shown(knob) && knob.effect != Effect::Works).map(|knob| knob.name.to_owned());
+    list(&mut out, "Accepted, with nothing to act on", inert.chain(inert_options));
+    out
+}
+
+/// `nuthatch serve --help`: every flag under its heading, and what is refused.
+pub fn help_serve() -> String {
+    let mut out = String::from(
+        "Usage: nuthatch serve [--config FILE] [FLAGS]\n\nStarts the server. Without flags it is a memcached of 64 MiB on loopback, port 11211.\n\
+         Flags are memcached's; `nuthatch help config` shows what a file may say.\n",
+    );
+    for group in flags::FLAGS {
+        let _ = write!(out, "\n{}\n", group.title);
+        for knob in group.knobs.iter().filter(|knob| knob.effect == Effect::Works) {
+            flag(&mut out, knob);
+        }
+    }
+    out.push_str("\nOptions of -o\n");
+    for knob in extended::all().filter(|knob| knob.effect == Effect::Works) {
+        option(&mut out, knob);
+    }
+    let of = |wanted: fn(Effect) -> bool| {
+        let flags = flags::all().filter(move |knob| wanted(knob.effect)).map(|knob| format!("--{}", knob.name));
+        flags.chain(extended::all().filter(move |knob| wanted(knob.effect)).map(|knob| knob.name.to_owned()))
+    };
+    list(
+        &mut out,
+        "Accepted, with nothing to act on (-v says why)",
+        of(|e| matches!(e, Effect::Nothing | Effect::Unmet(_))),
+    );
+    list(&mut out, "Refused, with the reason", of(|e| matches!(e, Effect::Refused(_))));
+    out
+}
+
+/// The reference page of flags, options and keys, in Markdown.
+pub fn page() -> String {
+    let mut out = String::from(
+        "<!-- Written by a test from the tables in crates/server/src/settings; `UPDATE_REFERENCE=1 cargo test -p nuthatch-server` rewrites it. -->\n\
+         # Settings\n\n\
+         A server is set by memcached's flags, by a file (`nuthatch serve --config FILE`), or by both: flags override the file.\n\
+         `nuthatch check FILE` says whether a file is right.\n\n\
+         *Effect*: **works** does what memcached's does; **accepted** is checked, reported by `stats settings`, and has nothing to act\n\
+         on here (said at `-v`); **unmet** likewise, but said always, because who asks for it wants protection; **refused** stops the\n\
+         start, because going on would lose data or safety.\n\n\
+         Sizes take `k`, `m`, `g` in any case, also as `KiB`, `MiB`, `GiB`, and are powers of 1024.\n\n\
+         ## Flags\n\n\
+         A value follows its flag as `-m1024`, `-m 1024`, `--memory-limit=1024` or `--memory-limit 1024`; flags without a value may be\n\
+         joined, as `-vvM`.\n",
+    );
+    groups(&mut out, flags::FLAGS, |knob| match knob.short {
+        Some(letter) => format!("`-{letter}`, `--{}`", knob.name),
+        None => format!("`--{}`", knob.name),
+    });
+    out.push_str("\n## Options of `-o`\n\nSeveral are separated by commas: `-o idle_timeout=60,no_maxconns_fast`.\n");
+    groups(&mut out, extended::EXTENDED, |knob| format!("`{}`", knob.name));
+    out.push_str("\n## The file\n\nTOML. An unknown key, a bad size or a missing pool stops the start with a sentence naming file, line and key.\n");
+    let key = |name: &str| format!("`{name}`");
+    section(&mut out, "`[server]`", keys::SERVER, |knob| key(knob.name));
+    section(&mut out, "`[pool.NAME]`", keys::POOL, |knob| key(knob.name));
+    section(&mut out, "`[[listen]]`", keys::LISTEN, |knob| key(knob.name));
+    section(&mut out, "`[[route]]`", keys::ROUTE, |knob| key(knob.name));
+    out.push_str("\nTables of later doors are refused with a reason: ");
+    let later: Vec<String> = keys::LATER.iter().map(|(name, _)| format!("`{name}`")).collect();
+    let _ = writeln!(out, "{}.", later.join(", "));
+    out
+}
+
+/// A configuration file that says what every key does and shows its default, commented out.
+pub fn sample() -> String {
+    let mut out = String::from(
+        "# Nuthatch. Every key of this build with its default; `nuthatch check FILE` validates, SIGHUP reloads.\n\
+         # Sizes are numbers of bytes or strings such as \"512k\", \"64MiB\", \"2GiB\".\n",
+    );
+    sample_table(&mut out, "[server]", keys::SERVER);
+    sample_table(&mut out, "[pool.default]", keys::POOL);
+    out.push_str("\n# Several listeners may serve several pools. Without any: 127.0.0.1:11211 and [::1]:11211.");
+    sample_table(&mut out, "[[listen]]", keys::LISTEN);
+    out.push_str("\n# Keys that begin with prefix live in pool, whatever their listener's pool is. Several may follow.\n# [[route]]\n");
+    for knob in keys::ROUTE {
+        wrapped_comment(&mut out, knob.about);
+        let _ = writeln!(out, "# {} = {}", knob.name, if knob.name == "pool" { "\"default\"" } else { "\"page:\"" });
+    }
+    out
+}
+
+/// Values the sample shows for keys that have no default.
+const EXAMPLES: &[(&str, &str)] = &[
+    ("auth_file", "\"/etc/nuthatch/users\""),
+    ("sasl_file", "\"/etc/nuthatch/users\""),
+    ("hash_seed", "1"),
+    ("pid_file", "\"/run/nuthatch/nuthatch.pid\""),
+    ("user", "\"nuthatch\""),
+    ("memcached", "\"127.0.0.1:11211\""),
+    ("pool", "\"default\""),
+    ("tag", "\"web\""),
+];
+
+fn sample_table<T>(out: &mut String, heading: &str, knobs: &[Knob<T>]) {
+    let _ = write!(out, "\n{heading}\n");
+    for knob in knobs.iter().filter(|knob| !matches!(knob.effect, Effect::Refused(_))) {
+        wrapped_comment(out, knob.about);
+        let example = EXAMPLES.iter().find(|(name, _)| *name == knob.name).map(|(_, value)| (*value).to_owned());
+        let is_bare = knob.default.parse::<i64>().is_ok() || knob.default == "true" || knob.default == "false";
+        let value = example.unwrap_or_else(|| match is_bare && knob.name != "mode" {
+            true => knob.default.to_owned(),
+            false => format!("{:?}", knob.default),
+        });
+        // A listener without an address is an error, so that one key stands.
+        let mark = if knob.name == "memcached" { "" } else { "# " };
+        let _ = writeln!(out, "{mark}{} = {value}", knob.name);
+    }
+}
+
+fn wrapped_comment(out: &mut String, text: &str) {
+    for line in wrap(text, COLUMNS - 3) {
+        let _ = writeln!(out, "## {line}");
+    }
+}
+
+fn is_shown<T>(knob: &Knob<T>) -> bool {
+    !knob.hidden
+}
+
+fn flag<T>(out: &mut String, knob: &Knob<T>) {
+    let short = knob.short.map_or("    ".to_owned(), |letter| format!("-{letter}, "));
+    let value = if knob.metavar.is_empty() { String::new() } else { format!("={}", knob.metavar) };
+    entry(out, &format!("{short}--{}{value}", knob.name), knob);
+}
+
+fn option<T>(out: &mut String, knob: &Knob<T>) {
+    let value = if knob.metavar.is_empty() { String::new() } else { format!("={}", knob.metavar) };
+    entry(out, &format!("  {}{value}", knob.name), knob);
+}
+
+fn entry<T>(out: &mut String, left: &str, knob: &Knob<T>) {
+    let mut text = knob.about.to_owned();
+    if !knob.default.is_empty() {
+        let _ = write!(text, " (default: {})", knob.default);
+    }
+    let mut lines = wrap(&text, COLUMNS - INDENT).into_iter();
+    if left.len() < INDENT {
+        let _ = writeln!(out, "{left:INDENT$}{}", lines.next().unwrap_or_default());
+    } else {
+        let _ = writeln!(out, "{left}");
+    }
+    for line in lines {
+        let _ = writeln!(out, "{:INDENT$}{line}", "");
+    }
+}
+
+fn list(out: &mut String, title: &str, names: impl Iterator<Item = String>) {
+    let names: Vec<String> = names.collect();
+    let _ = write!(out, "\n{title}:\n");
+    for line in wrap(&names.join(", "), COLUMNS - 2) {
+        let _ = writeln!(out, "  {line}");
+    }
+}
+
+/// Breaks `text` at blanks into lines of at most `columns`.
+fn wrap(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines
+            .last_mut()
+            .filter(|line| line.is_empty() || line.chars().count() + 1 + word.chars().count() <= columns);
+        match line {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+fn groups<T>(out: &mut String, groups: &[Group<T>], name: impl Fn(&Knob<T>) -> String + Copy) {
+    for group in groups {
+        section(out, group.title, group.knobs, name);
+    }
+}
+
+fn section<T>(out: &mut String, title: &str, knobs: &[Knob<T>], name: impl Fn(&Knob<T>) -> String) {
+    let _ = write!(out, "\n### {title}\n\n| name | what it does | value | default | effect |\n|---|---|---|---|---|\n");
+    for knob in knobs {
+        let (value, effect) = match knob.effect {
+            Effect::Works => (values(knob), "works".to_owned()),
+            Effect::Nothing => (values(knob), "accepted".to_owned()),
+            Effect::Unmet(reason) => (values(knob), format!("unmet: {reason}")),
+            Effect::Refused(reason) => (String::new(), format!("refused: {reason}")),
+        };
+        let default = if knob.default.is_empty() { String::new() } else { format!("`{}`", knob.default) };
+        let cells = [name(knob), knob.about.to_owned(), value, default, effect].map(|cell| cell.replace('|', "\\|"));
+        let _ = writeln!(out, "| {} |", cells.join(" | "));
+    }
+}
+
+fn values<T>(knob: &Knob<T>) -> String {
+    match (&knob.action, knob.default) {
+        (super::knob::Action::Switch(_), "") => String::new(),
+        _ => knob.expected(),
+    }
+}

@@ -1,0 +1,470 @@
+//! What all threads of one server share: the clock, the log, the connections' registry, what a reload may change.
+//!
+//! Everything here is read on hot paths by one relaxed load or not at all; locks are taken by administration and when
+//! a connection opens or closes. No request is executed here.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::task::Waker;
+
+use tokio::sync::Notify;
+
+use crate::auth::Credentials;
+use crate::clock::Clock;
+use crate::counters::{Counters, ListenerCounter};
+use crate::log::Log;
+use crate::pool::{Pool, Routes};
+use crate::prefix::PrefixStats;
+use crate::settings::{Address, Protocol, Settings};
+use crate::watch::Watchers;
+
+/// What all connections' own buffers may take up together when the settings name no limit. It is what remains of the
+/// 24 MiB a server may use beyond its pools once threads and 1,000 idle connections have theirs.
+const OWNED_BYTES_MAX_DEFAULT: usize = 12 * 1024 * 1024;
+
+/// One server.
+pub(crate) struct Shared {
+    pub(crate) clock: Clock,
+    pub(crate) log: Log,
+    pub(crate) watchers: Watchers,
+    pub(crate) prefixes: PrefixStats,
+    pub(crate) listeners: Vec<Arc<Listener>>,
+    pub(crate) registries: Vec<Registry>,
+    pub(crate) connections: Connections,
+    pub(crate) buffers: BufferBudget,
+    pub(crate) knobs: Mutex<Knobs>,
+    /// What a reload replaces. Workers keep their own `Arc` of it.
+    live: RwLock<Arc<Live>>,
+    stop: Stop,
+}
+
+/// What a reload may change.
+pub(crate) struct Live {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) pools: Vec<Arc<Pool>>,
+    pub(crate) routes: Routes,
+    /// Who may use text connections (`-Y`).
+    pub(crate) text_credentials: Option<Arc<Credentials>>,
+    /// Who may use binary connections (`-S`).
+    pub(crate) sasl_credentials: Option<Arc<Credentials>>,
+}
+
+impl Shared {
+    /// The state of a server that is about to start.
+    pub(crate) fn new(live: Live, listeners: Vec<Arc<Listener>>) -> Shared {
+        let settings = Arc::clone(&live.settings);
+        Shared {
+            clock: Clock::new(),
+            log: Log::new(settings.verbosity),
+            watchers: Watchers::default(),
+            prefixes: PrefixStats::new(settings.prefix_delimiter, settings.detail_enabled),
+            listeners,
+            registries: (0..settings.workers).map(|_| Registry::default()).collect(),
+            connections: Connections::default(),
+            buffers: BufferBudget::new(&settings),
+            knobs: Mutex::new(Knobs::new(&settings)),
+            live: RwLock::new(Arc::new(live)),
+            stop: Stop::default(),
+        }
+    }
+
+    /// What is in force now. Workers use their own copy instead.
+    pub(crate) fn live(&self) -> Arc<Live> {
+        Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts `live` in force; the caller tells the workers.
+    pub(crate) fn replace_live(&self, live: Arc<Live>) {
+        *self.live.write().unwrap_or_else(PoisonError::into_inner) = live;
+    }
+
+    /// The settings that memcached has and that commands may change.
+    pub(crate) fn knobs(&self) -> MutexGuard<'_, Knobs> {
+        self.knobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the control thread to end the server.
+    pub(crate) fn stop(&self) -> &Stop {
+        &self.stop
+    }
+
+    /// Sum of a counter over all listeners since the last reset.
+    pub(crate) fn listener_sum(&self, counter: ListenerCounter) -> u64 {
+        self.listeners.iter().map(|listener| listener.counters.sum(counter)).sum()
+    }
+}
+
+/// The request to end the server, from a signal or a `shutdown` command.
+#[derive(Default)]
+pub(crate) struct Stop {
+    asked: AtomicBool,
+    pub(crate) notify: Notify,
+}
+
+impl Stop {
+    /// Ends the server: answers in flight are finished, then everything closes.
+    pub(crate) fn ask(&self) {
+        self.asked.store(true, Ordering::Release);
+        self.notify.notify_one();
+    }
+
+    /// Whether the server is ending.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Acquire)
+    }
+}
+
+/// One configured address.
+pub(crate) struct Listener {
+    /// Its place among all listeners.
+    pub(crate) number: usize,
+    /// What it is called in logs and counters.
+    pub(crate) name: String,
+    /// Where it really listens.
+    pub(crate) address: Address,
+    pub(crate) protocol: Protocol,
+    /// The pool of keys that no route sends elsewhere.
+    pub(crate) pool: usize,
+    pub(crate) counters: Counters<ListenerCounter>,
+    /// The descriptor, for `stats conns`.
+    pub(crate) fd: RawFd,
+}
+
+/// Client connections of the whole server.
+#[derive(Default)]
+pub(crate) struct Connections {
+    open: AtomicUsize,
+    rejected: AtomicU64,
+    /// Times accepting was paused, and for how long in all.
+    pub(crate) pauses: AtomicU64,
+    pub(crate) paused_micros: AtomicU64,
+    paused: AtomicBool,
+    closed: Notify,
+    next_id: AtomicU64,
+}
+
+impl Connections {
+    /// Client connections open now.
+    pub(crate) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Connections turned away because there were too many.
+    pub(crate) fn rejected(&self) -> u64 {
+        self.rejected.load(Ordering::Relaxed)
+    }
+
+    /// Counts one in and numbers it. Only the control thread calls this.
+    pub(crate) fn opened(&self) -> u64 {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Counts one out, and wakes a paused control thread.
+    pub(crate) fn closed(&self) {
+        self.open.fetch_sub(1, Ordering::AcqRel);
+        if self.paused.load(Ordering::Acquire) {
+            self.closed.notify_one();
+        }
+    }
+
+    /// Counts one turned away.
+    pub(crate) fn reject(&self) {
+        self.rejected.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether new connections are accepted now.
+    pub(crate) fn is_accepting(&self) -> bool {
+        !self.paused.load(Ordering::Relaxed)
+    }
+
+    /// Says that accepting is paused, or not any more.
+    pub(crate) fn set_paused(&self, paused: bool) {
+        self.paused.store(paused, Ordering::Release);
+    }
+
+    /// Waits for the next connection to close, while paused.
+    pub(crate) async fn wait_for_close(&self) {
+        self.closed.notified().await;
+    }
+}
+
+/// Why a connection is asked to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kick {
+    None = 0,
+    /// It was idle for longer than the settings allow.
+    Idle = 1,
+    /// It did not read its answers.
+    Stall = 2,
+    /// The server stops: finish what has arrived, then close.
+    Stop = 3,
+}
+
+/// What a connection is doing, as `stats conns` names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Activity {
+    Reading = 0,
+    ReadingValue = 1,
+    Swallowing = 2,
+    Writing = 3,
+    Watching = 4,
+    /// A small value is arriving; no memory is reserved for it.
+    AwaitingValue = 5,
+    /// Writing, and keeping memory of a store for it.
+    WritingHeld = 6,
+}
+
+impl Activity {
+    /// memcached's name of the state.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Activity::Reading => "conn_read",
+            Activity::ReadingValue | Activity::AwaitingValue => "conn_nread",
+            Activity::Swallowing => "conn_swallow",
+            Activity::Writing | Activity::WritingHeld => "conn_mwrite",
+            Activity::Watching => "conn_watch",
+        }
+    }
+
+    fn from_u8(value: u8) -> Activity {
+        const ALL: [Activity; 7] = [
+            Activity::Reading,
+            Activity::ReadingValue,
+            Activity::Swallowing,
+            Activity::Writing,
+            Activity::Watching,
+            Activity::AwaitingValue,
+            Activity::WritingHeld,
+        ];
+        ALL.get(usize::from(value)).copied().unwrap_or(Activity::Reading)
+    }
+}
+
+/// Where a client is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Peer {
+    Internet(SocketAddr),
+    Unix,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Internet(address) => write!(f, "tcp:{address}"),
+            Peer::Unix => f.write_str("unix"),
+        }
+    }
+}
+
+/// What others may see of a connection. Written by its worker, read by `stats conns` and the worker's sweep.
+pub(crate) struct ConnectionInfo {
+    pub(crate) id: u64,
+    pub(crate) fd: RawFd,
+    pub(crate) peer: Peer,
+    pub(crate) listener: Arc<Listener>,
+    activity: AtomicU8,
+    kick: AtomicU8,
+    /// When it last sent a command.
+    pub(crate) commanded_at: AtomicU32,
+    /// When it last took bytes we wanted to send.
+    pub(crate) progressed_at: AtomicU32,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl ConnectionInfo {
+    pub(crate) fn new(id: u64, fd: RawFd, peer: Peer, listener: Arc<Listener>, now: u32) -> ConnectionInfo {
+        ConnectionInfo {
+            id,
+            fd,
+            peer,
+            listener,
+            activity: AtomicU8::new(Activity::Reading as u8),
+            kick: AtomicU8::new(Kick::None as u8),
+            commanded_at: AtomicU32::new(now),
+            progressed_at: AtomicU32::new(now),
+            waker: Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn activity(&self) -> Activity {
+        Activity::from_u8(self.activity.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_activity(&self, activity: Activity) {
+        self.activity.store(activity as u8, Ordering::Relaxed);
+    }
+
+    /// Whether and why the connection is to end.
+    pub(crate) fn kicked(&self) -> Kick {
+        match self.kick.load(Ordering::Relaxed) {
+            1 => Kick::Idle,
+            2 => Kick::Stall,
+            3 => Kick::Stop,
+            _ => Kick::None,
+        }
+    }
+
+    /// Asks the connection to end and wakes it.
+    pub(crate) fn kick(&self, why: Kick) {
+        self.kick.store(why as u8, Ordering::Relaxed);
+        if let Some(waker) = &*self.waker.lock().unwrap_or_else(PoisonError::into_inner) {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// How [`ConnectionInfo::kick`] wakes the connection; set once, a task's waker stays good for its life.
+    pub(crate) fn set_waker(&self, waker: &Waker) {
+        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker.clone());
+    }
+}
+
+/// One worker's connections.
+#[derive(Default)]
+pub(crate) struct Registry {
+    connections: Mutex<HashMap<u64, Arc<ConnectionInfo>>>,
+    count: AtomicUsize,
+}
+
+impl Registry {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<ConnectionInfo>>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn insert(&self, info: &Arc<ConnectionInfo>) {
+        self.lock().insert(info.id, Arc::clone(info));
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn remove(&self, id: u64) {
+        if self.lock().remove(&id).is_some() {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Connections there are, without taking the lock.
+    pub(crate) fn len(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Calls `visit` with each connection, in no order.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(&Arc<ConnectionInfo>)) {
+        self.lock().values().for_each(&mut visit);
+    }
+}
+
+/// How much memory connections may own together: requests that have not arrived whole, answers that were not taken.
+pub(crate) struct BufferBudget {
+    used: AtomicUsize,
+    limit: AtomicUsize,
+}
+
+impl BufferBudget {
+    fn new(settings: &Settings) -> BufferBudget {
+        let budget = BufferBudget { used: AtomicUsize::new(0), limit: AtomicUsize::new(0) };
+        budget.set_limit(settings);
+        budget
+    }
+
+    /// Takes the limit from `settings`.
+    pub(crate) fn set_limit(&self, settings: &Settings) {
+        let limit = match settings.buffers.read_bytes_max {
+            0 => OWNED_BYTES_MAX_DEFAULT,
+            bytes => usize::try_from(bytes).unwrap_or(usize::MAX),
+        };
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// Bytes owned by connections now.
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Changes a connection's share from `from` to `to` bytes, unless that is more than there is.
+    pub(crate) fn resize(&self, from: usize, to: usize) -> bool {
+        if to <= from {
+            self.used.fetch_sub(from - to, Ordering::Relaxed);
+            return true;
+        }
+        let more = to - from;
+        let before = self.used.fetch_add(more, Ordering::Relaxed);
+        if before + more > self.limit.load(Ordering::Relaxed) {
+            self.used.fetch_sub(more, Ordering::Relaxed);
+            return false;
+        }
+        true
+    }
+
+    /// Whether more than half of it is used: connections then take less at a time.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.used.load(Ordering::Relaxed) > self.limit.load(Ordering::Relaxed) / 2
+    }
+}
+
+/// memcached's run-time settings that have nothing to act on here. They are kept so that what is set is what `stats
+/// settings` shows.
+#[derive(Debug, Clone)]
+pub(crate) struct Knobs {
+    pub(crate) lru_crawler: bool,
+    pub(crate) lru_crawler_sleep: u32,
+    pub(crate) lru_crawler_tocrawl: u32,
+    pub(crate) lru_crawler_starts: u64,
+    pub(crate) slab_automove: u32,
+    pub(crate) slab_automove_ratio: f64,
+    pub(crate) slab_automove_free_ratio: f64,
+    pub(crate) slab_automove_window: u32,
+    pub(crate) hot_lru_pct: u32,
+    pub(crate) warm_lru_pct: u32,
+    pub(crate) hot_max_factor: f64,
+    pub(crate) warm_max_factor: f64,
+    pub(crate) lru_segmented: bool,
+    pub(crate) temp_lru: bool,
+    pub(crate) temporary_ttl: u32,
+}
+
+impl Knobs {
+    fn new(settings: &Settings) -> Knobs {
+        let reported = &settings.reported;
+        Knobs {
+            lru_crawler: reported.lru_crawler,
+            lru_crawler_sleep: reported.lru_crawler_sleep,
+            lru_crawler_tocrawl: reported.lru_crawler_tocrawl,
+            lru_crawler_starts: 0,
+            slab_automove: reported.slab_automove,
+            slab_automove_ratio: reported.slab_automove_ratio,
+            slab_automove_free_ratio: reported.slab_automove_free_ratio,
+            slab_automove_window: reported.slab_automove_window,
+            hot_lru_pct: reported.hot_lru_pct,
+            warm_lru_pct: reported.warm_lru_pct,
+            hot_max_factor: reported.hot_max_factor,
+            warm_max_factor: reported.warm_max_factor,
+            lru_segmented: reported.lru_segmented,
+            temp_lru: reported.temp_lru,
+            temporary_ttl: reported.temporary_ttl,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_refused_past_the_budget_and_given_back() {
+        let mut settings = Settings::default();
+        settings.buffers.read_bytes_max = 1000;
+        let budget = BufferBudget::new(&settings);
+        assert!(budget.resize(0, 600));
+        assert!(!budget.resize(0, 600));
+        assert_eq!(budget.used(), 600);
+        assert!(budget.resize(600, 100));
+        assert!(budget.resize(0, 600));
+        assert_eq!(budget.used(), 700);
+    }
+}

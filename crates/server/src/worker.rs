@@ -1,0 +1,210 @@
+//! A worker: one thread, one tokio `current_thread` runtime, its share of the connections.
+//!
+//! What a worker's connections share - store handles, the read buffer, the write buffer - lies in a thread-local,
+//! because tasks must be `Send` although they never leave their thread. It is borrowed within one poll of one
+//! connection and never across a wait. Nothing in here blocks before the server stops, and nothing keeps a timer.
+
+use std::cell::RefCell;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nuthatch_store::{Handle, Seconds};
+use tokio::net::{TcpStream, UdpSocket, UnixStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::conn::{Connection, Output, Stream};
+use crate::log::Level;
+use crate::shared::{Activity, ConnectionInfo, Kick, Listener, Live, Peer, Shared};
+use crate::udp;
+
+/// Bytes one read may bring. Large enough that a pipelining client is drained in one system call, small enough that a
+/// worker's buffers stay in the second-level cache.
+pub(crate) const INPUT_BYTES: usize = 256 * 1024;
+
+/// Room for answers before the write buffer has to grow.
+const OUTPUT_BYTES: usize = 64 * 1024;
+
+/// How long a client may take nothing of what waits for it before its connection is closed.
+const STALL_SECONDS_MAX: u32 = 30;
+
+/// How long a client may send nothing of a value that memory is reserved for before its connection is closed.
+const VALUE_SECONDS_MAX: u32 = 60;
+
+/// The same for those that keep memory of a store, while that store refuses writes for want of memory.
+const PRESSED_SECONDS_MAX: u32 = 2;
+
+/// How long a stopping server waits for clients to take their last answers.
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// What a worker's connections share.
+pub(crate) struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) live: Arc<Live>,
+    /// Its number, by which it finds its own counters.
+    pub(crate) number: usize,
+    /// One per pool, in the order of [`Live::pools`].
+    pub(crate) handles: Vec<Handle>,
+    /// Bytes of the connection that is being polled. Means nothing between polls.
+    pub(crate) input: Box<[u8]>,
+    /// Answers of the connection that is being polled. Empty between polls.
+    pub(crate) output: Output,
+}
+
+thread_local! {
+    static WORKER: RefCell<Option<Worker>> = const { RefCell::new(None) };
+}
+
+/// Calls `f` with this thread's worker.
+///
+/// # Panics
+/// On a thread that is no worker, or from inside `f`.
+pub(crate) fn with<R>(f: impl FnOnce(&mut Worker) -> R) -> R {
+    WORKER.with_borrow_mut(|worker| f(worker.as_mut().expect("connections are polled by worker threads only")))
+}
+
+/// A connected socket on its way from the control thread to a worker.
+pub(crate) struct Accepted {
+    pub(crate) id: u64,
+    pub(crate) socket: AcceptedSocket,
+    pub(crate) peer: Peer,
+    pub(crate) listener: Arc<Listener>,
+}
+
+pub(crate) enum AcceptedSocket {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+/// What the control thread tells a worker.
+pub(crate) enum Message {
+    Connection(Accepted),
+    /// Serve this UDP socket for as long as the server runs.
+    Datagrams(std::net::UdpSocket, Arc<Listener>),
+    /// The settings changed.
+    Reload(Arc<Live>),
+    /// Let connections finish, then end.
+    Stop,
+}
+
+/// A running worker, as the control thread sees it.
+pub(crate) struct WorkerHandle {
+    pub(crate) inbox: UnboundedSender<Message>,
+    pub(crate) thread: JoinHandle<()>,
+}
+
+/// Starts worker `number`.
+pub(crate) fn start(shared: &Arc<Shared>, live: &Arc<Live>, number: usize) -> io::Result<WorkerHandle> {
+    // No time driver: it would read the clock at every wait.
+    let runtime = Builder::new_current_thread().enable_io().build()?;
+    let (inbox, messages) = unbounded_channel();
+    let worker = Worker {
+        shared: Arc::clone(shared),
+        live: Arc::clone(live),
+        number,
+        handles: live.pools.iter().map(|pool| pool.store.handle()).collect(),
+        input: vec![0; INPUT_BYTES].into_boxed_slice(),
+        output: Output::with_capacity(OUTPUT_BYTES),
+    };
+    let thread =
+        std::thread::Builder::new().name(format!("worker-{number}")).spawn(move || run(worker, runtime, messages))?;
+    Ok(WorkerHandle { inbox, thread })
+}
+
+fn run(worker: Worker, runtime: Runtime, messages: UnboundedReceiver<Message>) {
+    let shared = Arc::clone(&worker.shared);
+    let number = worker.number;
+    WORKER.with_borrow_mut(|slot| *slot = Some(worker));
+    runtime.block_on(async {
+        serve(&shared, number, messages).await;
+    });
+    // Ends what did not end by itself; connections give back their buffers and counts as they are dropped.
+    drop(runtime);
+    WORKER.with_borrow_mut(|slot| *slot = None);
+}
+
+async fn serve(shared: &Arc<Shared>, number: usize, mut messages: UnboundedReceiver<Message>) {
+    while let Some(message) = messages.recv().await {
+        match message {
+            Message::Connection(accepted) => open(shared, number, accepted),
+            Message::Datagrams(socket, listener) => match UdpSocket::from_std(socket) {
+                Ok(socket) => drop(tokio::spawn(udp::serve(socket, listener))),
+                Err(error) => {
+                    let name = &listener.name;
+                    shared.log.line(Level::Error, format_args!("cannot serve listener {name}: {error}"));
+                }
+            },
+            // The pools stay the same, and so do the handles.
+            Message::Reload(live) => with(|worker| worker.live = live),
+            Message::Stop => break,
+        }
+    }
+    drain(shared, number, &mut messages).await;
+}
+
+/// Starts serving one accepted connection.
+fn open(shared: &Arc<Shared>, number: usize, accepted: Accepted) {
+    let Accepted { id, socket, peer, listener } = accepted;
+    let stream = match socket {
+        AcceptedSocket::Tcp(socket) => TcpStream::from_std(socket).map(Stream::Tcp),
+        AcceptedSocket::Unix(socket) => UnixStream::from_std(socket).map(Stream::Unix),
+    };
+    match stream {
+        Ok(stream) => {
+            let connection = Connection::open(shared, number, id, stream, peer, listener);
+            drop(tokio::spawn(connection));
+        }
+        Err(error) => {
+            // The socket is closed by now. The usual reason is a limit on descriptors or watches.
+            shared.connections.closed();
+            shared.log.line(Level::Warning, format_args!("cannot serve {peer}: {error}"));
+        }
+    }
+}
+
+/// Tells every connection to finish and waits until they have, or time is up.
+async fn drain(shared: &Arc<Shared>, number: usize, messages: &mut UnboundedReceiver<Message>) {
+    // Connections that were accepted before the listeners closed get their chance as well.
+    messages.close();
+    while let Ok(message) = messages.try_recv() {
+        if let Message::Connection(accepted) = message {
+            open(shared, number, accepted);
+        }
+    }
+    let registry = &shared.registries[number];
+    registry.for_each(|connection| connection.kick(Kick::Stop));
+    let deadline = Instant::now() + DRAIN_TIME_MAX;
+    while registry.len() > 0 && Instant::now() < deadline {
+        // The connections are polled in between; a worker that is stopping may sleep.
+        std::thread::sleep(Duration::from_millis(1));
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Closes connections that are idle or do not read their answers. Called once a second by the control thread: a timer
+/// in a worker would have the kernel set and clear one at every wait. `is_pressed`: a store has just refused a write for
+/// want of memory, so that nobody may keep some who does not use it.
+pub(crate) fn sweep(shared: &Shared, now: Seconds, idle_seconds_max: u32, is_pressed: bool) {
+    for registry in &shared.registries {
+        registry.for_each(|connection| sweep_one(connection, now, idle_seconds_max, is_pressed));
+    }
+}
+
+fn sweep_one(connection: &ConnectionInfo, now: Seconds, idle_seconds_max: u32, is_pressed: bool) {
+    let silent = |since: &AtomicU32, seconds_max| now.saturating_sub(since.load(Ordering::Relaxed)) > seconds_max;
+    let (stall, value) =
+        if is_pressed { (PRESSED_SECONDS_MAX, PRESSED_SECONDS_MAX) } else { (STALL_SECONDS_MAX, VALUE_SECONDS_MAX) };
+    let kick = match connection.activity() {
+        Activity::Writing if silent(&connection.progressed_at, STALL_SECONDS_MAX) => Kick::Stall,
+        Activity::WritingHeld if silent(&connection.progressed_at, stall) => Kick::Stall,
+        Activity::ReadingValue if silent(&connection.progressed_at, value) => Kick::Stall,
+        // A watcher says nothing for as long as it watches, and that is how it should be.
+        Activity::Writing | Activity::WritingHeld | Activity::Watching => return,
+        _ if idle_seconds_max > 0 && silent(&connection.commanded_at, idle_seconds_max) => Kick::Idle,
+        _ => return,
+    };
+    connection.kick(kick);
+}

@@ -1,0 +1,65 @@
+//! Several pools in one server, chosen by listener and by key.
+
+mod common;
+
+use common::{Client, address, listener, settings, start};
+use nuthatch_server::settings::{PoolSettings, RouteSettings, Settings};
+
+/// Listener 0 serves pool `default`, listener 1 pool `other`; keys that begin with `page:` live in `pages`.
+fn three_pools() -> Settings {
+    Settings {
+        pools: ["default", "other", "pages"].map(PoolSettings::named).to_vec(),
+        listeners: vec![listener(0), listener(1)],
+        routes: vec![RouteSettings { prefix: b"page:".to_vec(), pool: 2 }],
+        workers: 4,
+        ..settings()
+    }
+}
+
+#[test]
+fn a_listener_has_its_pool_and_a_prefix_has_its_own_everywhere() {
+    let server = start(three_pools());
+    let mut first = Client::connect(&server);
+    let mut second = Client::connect_to(address(&server, 1));
+    first.ask("set a 0 0 5\r\nfirst\r\n", "STORED\r\n");
+    second.ask("get a\r\n", "END\r\n");
+    second.ask("set a 0 0 6\r\nsecond\r\n", "STORED\r\n");
+    first.ask("get a\r\n", "VALUE a 0 5\r\nfirst\r\nEND\r\n");
+    first.ask("set page:1 0 0 4\r\npage\r\n", "STORED\r\n");
+    second.ask("get a page:1\r\n", "VALUE a 0 6\r\nsecond\r\nVALUE page:1 0 4\r\npage\r\nEND\r\n");
+    for pool in ["default", "other", "pages"] {
+        assert_eq!(first.stat("stats pools", &format!("{pool}:items")), "1");
+    }
+    assert_eq!(first.stat("stats pools", "other:get_misses"), "1");
+    assert_eq!(first.stat("stats pools", "pages:get_hits"), "1");
+    assert_eq!(first.number("curr_items"), 3);
+    assert_eq!(first.number("limit_maxbytes"), 3 * 64 * 1024 * 1024);
+}
+
+#[test]
+fn a_flush_reaches_what_its_client_can_reach_and_nothing_else() {
+    let server = start(three_pools());
+    let mut first = Client::connect(&server);
+    let mut second = Client::connect_to(address(&server, 1));
+    first.ask("set a 0 0 1\r\n1\r\nset page:1 0 0 1\r\n1\r\n", "STORED\r\nSTORED\r\n");
+    second.ask("set a 0 0 1\r\n2\r\n", "STORED\r\n");
+    first.ask("flush_all\r\n", "OK\r\n");
+    first.ask("get a page:1\r\n", "END\r\n");
+    second.ask("get a\r\n", "VALUE a 0 1\r\n2\r\nEND\r\n");
+    second.send("lru_crawler mgdump all\r\n");
+    assert_eq!(second.read_until("EN\r\n"), "mg a\r\nEN\r\n");
+}
+
+#[test]
+fn connections_are_spread_evenly_over_workers() {
+    let server = start(three_pools());
+    let mut clients: Vec<_> = (0..40).map(|_| Client::connect(&server)).collect();
+    for client in &mut clients {
+        client.ask("mn\r\n", "MN\r\n");
+    }
+    for worker in 0..4 {
+        assert_eq!(clients[0].stat("stats workers", &format!("{worker}:curr_connections")), "10");
+    }
+    let name = address(&server, 0);
+    assert_eq!(clients[0].stat("stats listeners", &format!("{name}:total_connections")), "40");
+}
