@@ -1,0 +1,410 @@
+//! The built program, as an operator or a unit file runs it: what it prints, how it exits, what it leaves behind.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, Uid};
+use tempfile::TempDir;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_nuthatch");
+
+/// A directory of the test's own, and the program under a name in it.
+struct Place {
+    dir: TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        Place { dir: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// The program, called `name`.
+    fn command(&self, name: &str, args: &[&str]) -> Command {
+        let program = if name == "nuthatch" {
+            PathBuf::from(PROGRAM)
+        } else {
+            let link = self.path(name);
+            let _ = symlink(PROGRAM, &link);
+            link
+        };
+        let mut command = Command::new(program);
+        command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
+        command.env_remove("MEMCACHED_SASL_PWDB").env("MEMCACHED_PORT_FILENAME", self.path("ports"));
+        command
+    }
+
+    fn run(&self, name: &str, args: &[&str]) -> Output {
+        self.command(name, args).output().unwrap()
+    }
+
+    /// Starts a server and waits until it has written its ports.
+    fn serve(&self, name: &str, args: &[&str]) -> Serving {
+        let mut child = self.command(name, args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        wait_until("the server writes its ports", || {
+            assert!(child.try_wait().unwrap().is_none(), "the server ended: {}", rest(&mut child));
+            self.path("ports").exists()
+        });
+        Serving { child }
+    }
+
+    fn port(&self) -> u16 {
+        let ports = fs::read_to_string(self.path("ports")).unwrap();
+        let line = ports.lines().find(|line| line.starts_with("TCP INET: ")).unwrap();
+        line["TCP INET: ".len()..].parse().unwrap()
+    }
+
+    fn connect(&self) -> TcpStream {
+        TcpStream::connect(("127.0.0.1", self.port())).unwrap()
+    }
+}
+
+/// A running server, killed if the test ends first.
+struct Serving {
+    child: Child,
+}
+
+impl Serving {
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+    }
+
+    /// Its exit status and what it printed.
+    fn end(mut self) -> (Option<i32>, String, String) {
+        let status = self.child.wait().unwrap();
+        let mut out = String::new();
+        self.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+        (status.code(), out, rest(&mut self.child))
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn rest(child: &mut Child) -> String {
+    let mut text = String::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        let _ = stderr.read_to_string(&mut text);
+    }
+    text
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(30), "waited for 30 seconds until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Sends a line and returns the first line of the answer.
+fn ask(stream: &mut (impl Read + Write), line: &str) -> String {
+    stream.write_all(format!("{line}\r\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).unwrap();
+    answer.trim_end().to_owned()
+}
+
+/// One counter of `stats`.
+fn stat(stream: &TcpStream, name: &str) -> String {
+    let mut stream = stream;
+    stream.write_all(b"stats\r\n").unwrap();
+    let mut value = None;
+    for line in BufReader::new(stream).lines() {
+        let line = line.unwrap();
+        if let Some(rest) = line.strip_prefix(&format!("STAT {name} ")) {
+            value = Some(rest.to_owned());
+        }
+        if line == "END" {
+            break;
+        }
+    }
+    value.unwrap_or_else(|| panic!("stats has no {name}"))
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn what_only_prints_exits_with_0() {
+    let place = Place::new();
+    for (name, args, first_line) in [
+        ("nuthatch", &["version"][..], "nuthatch 0.1.0 (speaks memcached 1.6.45)"),
+        ("nuthatch", &["-V"], "nuthatch 0.1.0 (speaks memcached 1.6.45)"),
+        ("nuthatch", &["serve", "-V"], "nuthatch 0.1.0 (speaks memcached 1.6.45)"),
+        (
+            "nuthatch",
+            &["--help"],
+            "Nuthatch is a caching server. This build speaks the memcached protocols: point any memcached client at it.",
+        ),
+        ("nuthatch", &["help", "check"], "Usage: nuthatch check FILE"),
+        ("nuthatch", &["serve", "--help"], "Usage: nuthatch serve [--config FILE] [FLAGS]"),
+        (
+            "nuthatch",
+            &["serve", "-i"],
+            "Nuthatch is licensed under either of the MIT licence or the Apache License 2.0, at your option.",
+        ),
+        ("memcached", &["-V"], "memcached 1.6.45-nuthatch-0.1.0"),
+        ("memcached", &["-h"], "memcached 1.6.45-nuthatch-0.1.0"),
+        ("memcached-debug", &["--version"], "memcached 1.6.45-nuthatch-0.1.0"),
+    ] {
+        let output = place.run(name, args);
+        assert_eq!(output.status.code(), Some(0), "{name} {args:?}");
+        assert_eq!(text(&output.stdout).lines().next(), Some(first_line), "{name} {args:?}");
+        assert_eq!(text(&output.stderr), "", "{name} {args:?}");
+    }
+}
+
+#[test]
+fn a_bad_command_line_is_one_sentence_and_an_exit_status() {
+    let place = Place::new();
+    for (name, args, status, sentence) in [
+        ("nuthatch", &[][..], 2, "nuthatch: expected a command, such as serve; `nuthatch help` lists them\n"),
+        ("nuthatch", &["serve", "-t", "0"], 2, "nuthatch: -t: expected a whole number from 1 to 1024, not 0\n"),
+        ("memcached", &["-t", "0"], 1, "memcached: -t: expected a whole number from 1 to 1024, not 0\n"),
+        ("memcached", &["-c", "-1"], 1, "memcached: -c: expected a whole number from 1 to 1048576, not -1\n"),
+        ("memcached", &["-B", "http"], 1, "memcached: -B: expected one of auto, ascii, binary, not http\n"),
+        (
+            "memcached",
+            &["-I", "64m"],
+            64,
+            "memcached: -I: expected an item limit of at most half of the memory, 32 MiB of 64 MiB, not 64 MiB\n",
+        ),
+        (
+            "memcached",
+            &["-Z"],
+            64,
+            "memcached: -Z: this build has no TLS, and what clients send would go unencrypted\n",
+        ),
+    ] {
+        let output = place.run(name, args);
+        assert_eq!(text(&output.stderr), sentence);
+        assert_eq!(output.status.code(), Some(status), "{name} {args:?}");
+        assert_eq!(text(&output.stdout), "");
+    }
+    assert_eq!(place.run("memcached", &["-l", "no-such-host.invalid"]).status.code(), Some(71));
+    let output = place.run("memcached", &["-p", "-1", "-Y", "no-such-file"]);
+    assert!(text(&output.stderr).contains("no-such-file"), "{output:?}");
+    assert_eq!((output.status.code(), text(&output.stderr).lines().count()), (Some(1), 1));
+}
+
+#[test]
+fn check_says_what_a_file_would_start() {
+    let place = Place::new();
+    let good = place.file(
+        "good.toml",
+        "[pool.default]\nmemory = \"1GiB\"\n[pool.pages]\nevict = false\n\
+         [[listen]]\nmemcached = \"127.0.0.1:11311\"\n[[listen]]\nmemcached = \"unix:/run/x\"\npool = \"pages\"\n\
+         [[route]]\nprefix = \"page:\"\npool = \"pages\"\n",
+    );
+    let output = place.run("nuthatch", &["check", good.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(
+        text(&output.stdout),
+        format!(
+            "{}: right\n\n\
+             \x20 listening  tcp 127.0.0.1:11311      auto    pool default\n\
+             \x20 listening  unix /run/x (mode 0700)  auto    pool pages\n\
+             \x20 pool       default: 1 GiB, items up to 1 MiB, evicting when full\n\
+             \x20 pool       pages: 64 MiB, items up to 1 MiB, refusing when full\n\
+             \x20 route      keys beginning \"page:\": pool pages\n\
+             \x20 workers    4, up to 1024 connections\n",
+            good.display()
+        )
+    );
+    let bad = place.file("bad.toml", "[server]\nworkers = 0\n");
+    let output = place.run("nuthatch", &["check", "bad.toml"]);
+    assert_eq!(
+        text(&output.stderr),
+        "nuthatch: bad.toml:2: server.workers: expected a whole number from 1 to 1024, not 0\n"
+    );
+    assert_eq!(output.status.code(), Some(2));
+    fs::remove_file(bad).unwrap();
+    let output = place.run("nuthatch", &["check", "bad.toml"]);
+    assert!(text(&output.stderr).starts_with("nuthatch: bad.toml: expected a configuration file: "));
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn the_sample_file_that_help_prints_is_right() {
+    let place = Place::new();
+    let sample = place.run("nuthatch", &["help", "config"]).stdout;
+    fs::write(place.path("sample.toml"), sample).unwrap();
+    assert_eq!(place.run("nuthatch", &["check", "sample.toml"]).status.code(), Some(0));
+}
+
+#[test]
+fn serve_greets_and_memcached_is_silent() {
+    let place = Place::new();
+    let serving = place.serve("nuthatch", &["serve", "-p", "-1", "-l", "127.0.0.1"]);
+    let port = place.port();
+    assert_eq!(ask(&mut place.connect(), "version"), "VERSION 1.6.45-nuthatch-0.1.0");
+    serving.signal(Signal::SIGTERM);
+    let (status, out, err) = serving.end();
+    assert_eq!((status, err.as_str()), (Some(0), ""));
+    assert!(out.contains(&format!("  listening  tcp 127.0.0.1:{port}  auto    pool default\n")), "{out}");
+    assert!(out.contains(&format!("| nc 127.0.0.1 {port}\n")), "{out}");
+
+    let place = Place::new();
+    let serving = place.serve("memcached", &["-p", "-1", "stray"]);
+    serving.signal(Signal::SIGINT);
+    assert_eq!(serving.end(), (Some(0), String::new(), String::new()));
+}
+
+#[test]
+fn options_without_an_effect_are_said_at_v() {
+    let place = Place::new();
+    let serving = place.serve("memcached", &["-p", "-1", "-v", "-f", "1.5", "-o", "slab_reassign"]);
+    serving.signal(Signal::SIGUSR1);
+    let (status, _, err) = serving.end();
+    assert_eq!(status, Some(0));
+    assert!(err.contains("memcached: -f: accepted, nothing here for it to act on"), "{err}");
+    assert!(err.contains("memcached: -o slab_reassign: accepted, nothing here for it to act on"), "{err}");
+}
+
+#[test]
+fn a_port_in_use_is_one_sentence_and_memcached_s_status() {
+    let place = Place::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    for (name, args, status) in [
+        ("nuthatch", &["serve", "-p", &port][..], 1),
+        ("memcached", &["-p", &port], 71),
+        ("memcached", &["-d", "-p", &port], 71),
+    ] {
+        let output = place.run(name, args);
+        let said = text(&output.stderr);
+        assert!(said.contains(&format!("127.0.0.1:{port}")), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert_eq!(output.status.code(), Some(status), "{name} {args:?}");
+    }
+}
+
+#[test]
+fn a_daemon_answers_and_has_its_pid_file_when_the_command_returns() {
+    let place = Place::new();
+    let output = place.run("memcached", &["-d", "-p", "-1", "-P", "pid"]);
+    assert_eq!((output.status.code(), text(&output.stdout), text(&output.stderr)), (Some(0), "", ""));
+    let pid: i32 = fs::read_to_string(place.path("pid")).unwrap().trim().parse().unwrap();
+    assert_eq!(stat(&place.connect(), "pid"), pid.to_string());
+    let command_line = fs::read(format!("/proc/{pid}/cmdline")).unwrap();
+    assert!(
+        text(&command_line).ends_with("memcached\0-d\0-p\0-1\0-P\0pid\0"),
+        "it is found under the name it was started by"
+    );
+    kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
+    wait_until("the pid file is gone", || !place.path("pid").exists());
+}
+
+#[test]
+fn a_reload_changes_what_can_change_and_closes_no_connection() {
+    let place = Place::new();
+    let file = place.file("n.toml", "[pool.default]\nmemory = \"64MiB\"\n[[listen]]\nmemcached = \"127.0.0.1:0\"\n");
+    let mut serving = place.serve("nuthatch", &["serve", "--config", "n.toml"]);
+    let mut said = BufReader::new(serving.child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut stream = place.connect();
+    assert_eq!(ask(&mut stream, "set kept 0 0 1\r\nx"), "STORED");
+    assert_eq!(stat(&stream, "limit_maxbytes"), (64 << 20).to_string());
+
+    fs::write(
+        &file,
+        "[pool.default]\nmemory = \"32MiB\"\n[server]\nworkers = 9\n[[listen]]\nmemcached = \"127.0.0.1:0\"\n",
+    )
+    .unwrap();
+    serving.signal(Signal::SIGHUP);
+    assert_eq!(said.next().unwrap(), "nuthatch: reload: pool.default.memory: 64 MiB to 32 MiB");
+    assert_eq!(said.next().unwrap(), "nuthatch: reload: after a restart: workers: 4 to 9");
+    assert_eq!(stat(&stream, "limit_maxbytes"), (32 << 20).to_string());
+    assert_eq!(ask(&mut stream, "mg kept"), "HD");
+
+    fs::write(&file, "[server]\nworkers = 0\n").unwrap();
+    serving.signal(Signal::SIGHUP);
+    assert_eq!(
+        said.next().unwrap(),
+        "nuthatch: reload: nothing changed: n.toml:2: server.workers: expected a whole number from 1 to 1024, not 0"
+    );
+    assert_eq!(stat(&stream, "threads"), "4");
+    serving.signal(Signal::SIGTERM);
+    assert_eq!(serving.end().0, Some(0));
+}
+
+#[test]
+fn a_unix_socket_has_the_mode_it_was_given_and_goes_with_the_server() {
+    let place = Place::new();
+    let serving = place.serve("memcached", &["-s", "sock", "-a", "0660"]);
+    let socket = place.path("sock");
+    assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o660);
+    assert!(ask(&mut UnixStream::connect(&socket).unwrap(), "version").starts_with("VERSION "));
+    serving.signal(Signal::SIGTERM);
+    assert_eq!(serving.end().0, Some(0));
+    assert!(!socket.exists());
+}
+
+#[test]
+fn root_becomes_the_user_it_is_told_to() {
+    let place = Place::new();
+    if !Uid::effective().is_root() {
+        let serving = place.serve("memcached", &["-p", "-1", "-u", "no-such-user"]);
+        serving.signal(Signal::SIGTERM);
+        assert_eq!(serving.end().0, Some(0), "whoever is not root stays who they are, as in memcached");
+        return;
+    }
+    fs::set_permissions(place.dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let serving = place.serve("memcached", &["-p", "-1", "-u", "nobody"]);
+    let status = fs::read_to_string(format!("/proc/{}/status", serving.child.id())).unwrap();
+    let ids = |name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().skip(1).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(ids("Uid:").iter().all(|id| id != "0"), "{status}");
+    assert!(ids("Gid:").iter().all(|id| id != "0"), "{status}");
+    assert!(ids("Groups:").is_empty(), "{status}");
+    drop(serving);
+    assert_eq!(place.run("memcached", &["-u", "no-such-user"]).status.code(), Some(67));
+}
+
+#[test]
+fn debugtime_is_there_only_when_it_was_asked_for() {
+    for (name, args, is_there) in [
+        ("memcached", &["-p", "-1"][..], false),
+        ("memcached-debug", &["-p", "-1"], true),
+        ("nuthatch", &["serve", "-p", "-1", "--debug-commands"], true),
+    ] {
+        let place = Place::new();
+        let _serving = place.serve(name, args);
+        let answer = ask(&mut place.connect(), "debugtime 1");
+        assert_eq!(answer == "OK", is_there, "{name}: {answer}");
+    }
+}
+
+#[test]
+fn listening_to_the_world_is_warned_of() {
+    let place = Place::new();
+    let output = place
+        .run("nuthatch", &["check", place.file("n.toml", "[[listen]]\nmemcached = \"0.0.0.0:0\"\n").to_str().unwrap()]);
+    assert!(
+        text(&output.stdout).contains("note: 0.0.0.0:0: other machines can reach this and nothing authenticates them")
+    );
+    assert!(Path::new(PROGRAM).exists());
+}
