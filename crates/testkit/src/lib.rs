@@ -1,0 +1,27 @@
+//! Spawned servers, raw connections, transcripts and a reference model: what the workspace's tests share.
+//!
+//! Used by tests only; nothing here is linked into the program. Everything speaks to a real server over a real socket, so each
+//! test can also be run against another memcached: `NUTHATCH_TEST_SERVER=/usr/bin/memcached cargo test -p nuthatch-testkit`.
+//!
+//! ```no_run
+//! use nuthatch_testkit::Launch;
+//!
+//! let server = Launch::memcached().args(["-I", "2m"]).start();
+//! let mut client = server.connect();
+//! client.send_line("set bird 0 0 8");
+//! client.send_line("nuthatch");
+//! client.expect("STORED");
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod conversation;
+pub mod dice;
+pub mod hostile;
+pub mod model;
+pub mod spawn;
+pub mod transcript;
+pub mod wire;
+
+pub use spawn::{Address, Exit, Launch, Signal, Spawned};
+pub use transcript::Transcript;
+pub use wire::Conn;

@@ -1,0 +1,144 @@
+//! Programs that people already run work unchanged: each test starts a server and runs an unmodified client against it.
+//!
+//! The clients and what each test does are in `clients/`; `scripts/install-test-deps.sh` puts them in place, and `make test` runs
+//! that first. `NUTHATCH_TEST_SERVER=/usr/bin/memcached` runs the same tests against memcached, which is how they are proved.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nuthatch_testkit::{Launch, spawn};
+
+/// How long one client's test may take; most take a second or two, memcached's own tests a minute or two of mostly sleep.
+const PATIENCE: Duration = Duration::from_secs(400);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Over {
+    Tcp,
+    Unix,
+}
+
+macro_rules! clients {
+    ($($name:ident: $over:ident, $program:expr;)*) => {
+        $(
+            #[test]
+            #[ignore = "needs what scripts/install-test-deps.sh installs; `make test` runs it"]
+            fn $name() {
+                run(Over::$over, &$program);
+            }
+        )*
+    };
+}
+
+clients! {
+    memcacheds_own_tests_pass_but_for_the_skip_list: Tcp, ["/usr/bin/python3", "memcached/suite_test.py"];
+    memcapable_passes_text_and_binary: Tcp, ["bash", "libmemcached/memcapable_test.sh"];
+    libmemcached_tools_work_over_tcp: Tcp, ["bash", "libmemcached/tools_test.sh"];
+    libmemcached_tools_work_over_unix: Unix, ["bash", "libmemcached/tools_test.sh"];
+    php_memcached_works_over_tcp: Tcp, ["php", "php/memcached_test.php"];
+    php_memcached_works_over_unix: Unix, ["php", "php/memcached_test.php"];
+    php_memcache_works_over_tcp: Tcp, ["php", "php/memcache_test.php"];
+    php_memcache_works_over_unix: Unix, ["php", "php/memcache_test.php"];
+    pylibmc_works_over_tcp: Tcp, ["{clients}/python/bin/python", "python/pylibmc_test.py"];
+    pylibmc_works_over_unix: Unix, ["{clients}/python/bin/python", "python/pylibmc_test.py"];
+    pymemcache_works_over_tcp: Tcp, ["{clients}/python/bin/python", "python/pymemcache_test.py"];
+    pymemcache_works_over_unix: Unix, ["{clients}/python/bin/python", "python/pymemcache_test.py"];
+    python_binary_memcached_works_over_tcp: Tcp, ["{clients}/python/bin/python", "python/bmemcached_test.py"];
+    python_binary_memcached_works_over_unix: Unix, ["{clients}/python/bin/python", "python/bmemcached_test.py"];
+    python_memcached_works_over_tcp: Tcp, ["{clients}/python/bin/python", "python/python_memcached_test.py"];
+    python_memcached_works_over_unix: Unix, ["{clients}/python/bin/python", "python/python_memcached_test.py"];
+    meta_memcache_works_over_tcp: Tcp, ["{clients}/python/bin/python", "python/meta_memcache_test.py"];
+    meta_memcache_works_over_unix: Unix, ["{clients}/python/bin/python", "python/meta_memcache_test.py"];
+    emcache_works_over_tcp: Tcp, ["{clients}/python/bin/python", "python/emcache_test.py"];
+    emcache_works_over_unix: Unix, ["{clients}/python/bin/python", "python/emcache_test.py"];
+    gomemcache_works_over_tcp: Tcp, ["{clients}/go/gomemcache-test"];
+    gomemcache_works_over_unix: Unix, ["{clients}/go/gomemcache-test"];
+    spymemcached_works_over_tcp: Tcp, ["java", "-cp", "{clients}/java/target/classes:{clients}/java/target/lib/*", "SpyTest"];
+    xmemcached_works_over_tcp: Tcp, ["java", "-cp", "{clients}/java/target/classes:{clients}/java/target/lib/*", "XmemcachedTest"];
+    memjs_works_over_tcp: Tcp, ["node", "node/memjs_test.js"];
+    node_memcached_works_over_tcp: Tcp, ["node", "node/memcached_test.js"];
+    perl_cache_memcached_fast_works_over_tcp: Tcp, ["perl", "perl/fast_test.pl"];
+    perl_cache_memcached_fast_works_over_unix: Unix, ["perl", "perl/fast_test.pl"];
+    perl_cache_memcached_works_over_tcp: Tcp, ["perl", "perl/plain_test.pl"];
+    perl_cache_memcached_works_over_unix: Unix, ["perl", "perl/plain_test.pl"];
+    dalli_works_over_tcp: Tcp, ["ruby", "ruby/dalli_test.rb"];
+    dalli_works_over_unix: Unix, ["ruby", "ruby/dalli_test.rb"];
+    nginx_serves_pages_that_php_stored_over_tcp: Tcp, ["/usr/bin/python3", "nginx/test.py"];
+    nginx_serves_pages_that_php_stored_over_unix: Unix, ["/usr/bin/python3", "nginx/test.py"];
+    httpd_caches_pages_by_socache_memcache: Tcp, ["/usr/bin/python3", "httpd/test.py"];
+}
+
+fn run(over: Over, program: &[&str]) {
+    if program.contains(&"memcached/suite_test.py") && spawn::other_server().is_some() {
+        println!("not run: memcached's own tests need a memcached-debug, which NUTHATCH_TEST_SERVER is not");
+        return;
+    }
+    let server = match over {
+        Over::Tcp => Launch::debug().start(),
+        Over::Unix => Launch::debug().unix().start(),
+    };
+    // For clients that spread keys over several servers.
+    let more: Vec<_> = (0..3).map(|_| Launch::memcached().start()).collect();
+    let servers: Vec<_> = more.iter().map(|server| server.address().to_string()).collect();
+
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the crate is two levels down");
+    let sources = repository.join("clients");
+    let clients = std::env::var_os("NUTHATCH_CLIENTS_DIR").map_or(repository.join("target/clients"), PathBuf::from);
+    let clients = clients.to_str().expect("the clients' directory is UTF-8");
+    let words: Vec<_> = program.iter().map(|word| word.replace("{clients}", clients)).collect();
+
+    let path = std::env::var("PATH").unwrap_or_default();
+    let clock = if spawn::other_server().is_some() { "real" } else { "debugtime" };
+    let mut child = Command::new(&words[0])
+        .args(&words[1..])
+        .current_dir(&sources)
+        .env("PATH", format!("{path}:/usr/sbin:/sbin"))
+        .env("SERVER", server.address().to_string())
+        .env("SERVERS", servers.join(" "))
+        .env("CLOCK", clock)
+        .env("PROGRAM", server.program())
+        .env("SUITE", format!("{clients}/memcached-source/source"))
+        .env("NODE_PATH", format!("{clients}/node/node_modules"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("cannot run {}: {error}; scripts/install-test-deps.sh installs it", words[0]));
+
+    let (stdout, stderr) = (reader(child.stdout.take()), reader(child.stderr.take()));
+    let deadline = Instant::now() + PATIENCE;
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("a child's status can be asked") {
+            break status;
+        }
+        if Instant::now() > deadline {
+            child.kill().expect("a child of ours can be killed");
+            break child.wait().expect("a killed child ends");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let (stdout, stderr) =
+        (stdout.join().expect("reading does not panic"), stderr.join().expect("reading does not panic"));
+    let last = stdout.lines().last().unwrap_or_default();
+    let checks = last.strip_prefix("ok ").and_then(|count| count.parse::<u32>().ok()).unwrap_or(0);
+    assert!(
+        status.success() && checks > 0,
+        "{} ended with {status} after at most {PATIENCE:?}; it wrote:\n{stdout}\n{stderr}\nthe server wrote:\n{}",
+        words.join(" "),
+        server.stderr()
+    );
+    println!("{checks} checks");
+}
+
+/// Reads a pipe to its end beside the test, so that a client that writes much is not stopped by it.
+fn reader(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
+    let mut pipe = pipe.expect("the pipe was asked for");
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // A client that was killed leaves its pipe to what it started; what was read until then is what is shown.
+        let _ = pipe.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
