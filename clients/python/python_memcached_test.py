@@ -1,0 +1,45 @@
+"""python-memcached: the oldest Python client, over the text protocol."""
+
+import memcache
+from check import *
+
+client = memcache.Client([f"unix:{SERVER}" if IS_UNIX else SERVER], socket_timeout=20, cache_cas=True)
+client.flush_all()
+value = {"name": "nuthatch", "numbers": [1, 2.5]}
+for thing in (value, EVERY_BYTE, b"", "text", 42, 2**40, True):
+    same(bool(client.set("typed", thing)), True, "set")
+    same(client.get("typed"), thing, "get: flags tell the type")
+same(client.get("absent"), None, "get of an absent key")
+same(bool(client.add("typed", 1)), False, "add on present")
+same(bool(client.add("b", "mid")), True, "add on absent")
+same(bool(client.append("b", ">")), True, "append")
+same(bool(client.prepend("b", "<")), True, "prepend")
+same(client.get("b"), "<mid>", "after append and prepend")
+same(bool(client.replace("absent", 1)), False, "replace on absent")
+same(client.delete("b"), 1, "delete")
+client.set("n", 10)
+same(client.incr("n", 5), 15, "incr")
+same(client.decr("n", 100), 0, "decr below nothing")
+same(client.incr("absent"), None, "incr on absent")
+client.set("c", "1")
+same(client.gets("c"), "1", "gets")
+memcache.Client([f"unix:{SERVER}" if IS_UNIX else SERVER]).set("c", "2")
+same(bool(client.cas("c", "3")), False, "cas after another client's write")
+same(client.gets("c"), "2", "the other client's value")
+same(bool(client.cas("c", "3")), True, "cas that matches")
+pairs = {f"many:{n}": f"value {n}" for n in range(1000)}
+same(client.set_multi(pairs), [], "set_multi")
+same(client.get_multi(list(pairs)), pairs, "get_multi of 1000 keys")
+same(client.delete_multi(list(pairs)), 1, "delete_multi")
+client.set("brief", 1, time=2)
+client.set("touched", 1, time=2)
+same(bool(client.touch("touched", 100)), True, "touch")
+((_, stats),) = client.get_stats()
+same(stats["pointer_size"], "64", "stats")
+((_, slabs),) = client.get_stats("settings")
+same(slabs["item_size_max"], "1048576", "stats settings")
+pass_seconds(2)
+same(client.get_multi(["brief", "touched"]), {"touched": 1}, "after the expiry")
+client.flush_all()
+same(client.get("touched"), None, "flush_all")
+done()
