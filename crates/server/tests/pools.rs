@@ -63,3 +63,25 @@ fn connections_are_spread_evenly_over_workers() {
     let name = address(&server, 0);
     assert_eq!(clients[0].stat("stats listeners", &format!("{name}:total_connections")), "40");
 }
+
+#[test]
+fn one_retrieval_asks_several_pools_and_answers_in_the_order_asked() {
+    let server = start(three_pools());
+    let mut client = Client::connect(&server);
+    let (mut get, mut expected) = (String::from("get"), String::new());
+    // More keys than are looked up together, and more bytes than the output takes before it is sent.
+    for n in 0..100 {
+        let key = format!("{}{n}", ["page:", "row:", ""][n % 3]);
+        let value = n.to_string().repeat(if n % 7 == 0 { 20_000 } else { 3_000 });
+        get += &format!(" {key}");
+        if n % 4 != 0 {
+            client.ask(format!("set {key} {n} 0 {}\r\n{value}\r\n", value.len()), "STORED\r\n");
+            expected += &format!("VALUE {key} {n} {}\r\n{value}\r\n", value.len());
+        }
+    }
+    expected += "END\r\n";
+    let before = client.number("cmd_get");
+    client.ask(format!("{get}\r\n"), &expected);
+    assert_eq!(client.number("cmd_get") - before, 100);
+    assert_eq!((client.number("get_hits"), client.number("get_misses")), (75, 25));
+}

@@ -12,6 +12,18 @@ use std::{io, marker::PhantomData, ops::Index, ptr::NonNull};
 /// The unit in which the system gives and takes memory. Ranges given back are cut to multiples of it.
 pub(crate) const PAGE_BYTES: usize = 4096;
 
+/// Brings the cache line at an address closer, for use soon. A hint: it changes nothing but the time that takes.
+#[inline]
+pub(crate) fn prefetch(at: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch neither reads nor writes as far as the program can tell; any address will do.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast::<i8>());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = at;
+}
+
 /// A range of zeroed, writable memory. Pages are taken from the system when they are first touched.
 ///
 /// The range itself is never shared as a Rust reference: users make references to the parts they own.

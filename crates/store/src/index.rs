@@ -27,7 +27,7 @@
 use std::io;
 
 use crate::{
-    arena::{PAGE_BYTES, Table},
+    arena::{self, PAGE_BYTES, Table},
     sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering, Padded, SpinGuard, SpinLock, fence},
 };
 
@@ -84,7 +84,7 @@ impl Slot {
 }
 
 /// One key's hash, cut into what the index needs of it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Hash {
     shard: usize,
     tag: u64,
@@ -216,6 +216,30 @@ impl Index {
         Hash { shard, tag: hash & TAG_MASK }
     }
 
+    /// Brings the buckets a key may live in closer.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: Hash) {
+        let buckets = self.shards[hash.shard].layout.buckets.load(Ordering::Relaxed) as usize;
+        let (first, second) = bucket_pair(hash.tag, buckets);
+        arena::prefetch(std::ptr::from_ref(self.bucket(hash, first)).cast());
+        arena::prefetch(std::ptr::from_ref(self.bucket(hash, second)).cast());
+    }
+
+    /// The place of the first slot that may be the key's, for bringing that closer; it may be another's or gone.
+    #[inline]
+    pub(crate) fn guess(&self, hash: Hash) -> Option<Place> {
+        let buckets = self.shards[hash.shard].layout.buckets.load(Ordering::Relaxed) as usize;
+        let (first, second) = bucket_pair(hash.tag, buckets);
+        let slots = self.bucket(hash, first).iter().chain(self.bucket(hash, second));
+        let mut seen = slots.map(|slot| Slot(slot.load(Ordering::Relaxed)));
+        seen.find(|slot| slot.tag() == hash.tag && !slot.is_empty()).map(Slot::place)
+    }
+
+    #[inline]
+    fn bucket(&self, hash: Hash, bucket: usize) -> &[AtomicU64] {
+        self.slots.range(hash.shard * self.stride + bucket * SLOTS_PER_BUCKET, SLOTS_PER_BUCKET)
+    }
+
     /// Finds the entry for which `is_key` holds, without a lock. The caller is pinned, so that the places handed to
     /// `is_key` stay what they are.
     #[inline]
@@ -230,9 +254,10 @@ impl Index {
             }
             let buckets = shard.layout.buckets.load(Ordering::Relaxed) as usize;
             let (first, second) = bucket_pair(hash.tag, buckets);
-            for bucket in [first, second] {
-                let start = hash.shard * self.stride + bucket * SLOTS_PER_BUCKET;
-                for slot in self.slots.range(start, SLOTS_PER_BUCKET) {
+            let second = self.bucket(hash, second);
+            arena::prefetch(std::ptr::from_ref(second).cast());
+            for bucket in [self.bucket(hash, first), second] {
+                for slot in bucket {
                     // Acquire: the record was written before its place was stored.
                     let seen = Slot(slot.load(Ordering::Acquire));
                     if seen.tag() == hash.tag && !seen.is_empty() && is_key(seen.place()) {

@@ -119,7 +119,7 @@ impl Store {
         open.used += first;
         open.placed += 1;
         // The next record's bytes, so that writing them does not wait for memory (and with it every lock behind them).
-        self.log.prefetch(id, open.used, record_bytes.min(PREFETCH_BYTES_MAX));
+        self.log.prefetch_write(id, open.used, record_bytes.min(PREFETCH_BYTES_MAX));
         let placed = Placed { place, prefix_bytes, record_bytes, value_bytes: item.value_bytes, pending };
         if pending {
             self.log.segment(id).begin_pending();

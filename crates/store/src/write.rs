@@ -156,6 +156,7 @@ impl Store {
     pub(crate) fn look<'p>(&'p self, hash: Hash, key: &[u8], now: Seconds) -> Option<(Seen, RecordRef<'p>)> {
         let mut record = None;
         let found = self.index.find(hash, |place| {
+            self.log.prefetch_read(place);
             let candidate = self.record(place, self);
             record = Some(candidate);
             candidate.key() == key

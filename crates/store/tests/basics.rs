@@ -1,6 +1,6 @@
 //! What each operation promises, one claim a test.
 
-use std::sync::Arc;
+use std::{ops::ControlFlow, sync::Arc};
 
 use nuthatch_store::{
     ArithOptions, ArithOutcome, Config, Cursor, DeleteOptions, DeleteOutcome, Handle, MetaGet, Miss, NEVER, SetMode,
@@ -391,4 +391,37 @@ fn whoever_makes_an_item_by_asking_for_it_is_the_first_to_fetch_it() {
     assert!(fetched(&mut handle, b"k", make(false)));
     assert!(!fetched(&mut handle, b"l", make(true)));
     assert!(!fetched(&mut handle, b"l", make(true)), "that leaves no trace");
+}
+
+#[test]
+fn several_keys_are_answered_in_the_order_asked_until_the_caller_has_enough() {
+    let store = Store::new(Config::new(4 << 20)).expect("4 MiB");
+    let mut handle = store.handle();
+    for n in 0..40u32 {
+        let expiry = if n % 5 == 0 { 10 } else { NEVER };
+        let options = SetOptions { expiry, ..SetOptions::default() };
+        if n % 3 != 0 {
+            handle.set(format!("key{n}").as_bytes(), format!("value{n}").as_bytes(), &options, 1);
+        }
+    }
+    let names: Vec<_> = (0..40).map(|n| format!("key{n}").into_bytes()).collect();
+    let keys: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+    for (now, enough) in [(1, 40), (1, 17), (1, 16), (10, 40), (10, 1)] {
+        let mut seen = Vec::new();
+        let done = handle.get_many(&keys, now, |number, found| {
+            seen.push((number, found.map(|hit| hit.value().collect::<Vec<_>>().concat())));
+            if seen.len() == enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        assert_eq!(done, enough);
+        let expected: Vec<_> = (0..enough)
+            .map(|n| match n {
+                _ if n % 3 == 0 => (n, Err(Miss::Absent)),
+                _ if n % 5 == 0 && now == 10 => (n, Err(Miss::Expired)),
+                _ => (n, Ok(format!("value{n}").into_bytes())),
+            })
+            .collect();
+        assert_eq!(seen, expected);
+    }
+    assert_eq!(handle.get_many(&[], 1, |_, _| panic!("no key was asked for")), 0);
+    assert!(handle.get(b"key1", 1).is_some_and(|hit| hit.fetched_before()), "asking for several fetches them");
 }

@@ -2,6 +2,7 @@
 //! every byte it gets.
 
 use std::{
+    ops::ControlFlow,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
@@ -69,7 +70,19 @@ fn one_thread(mut handle: Handle, seed: u64, stop: &AtomicBool, clock: &AtomicU3
         };
         let expiry = if random.below(3) == 0 { now + 1 + random.below(90) as u32 } else { NEVER };
         match random.below(20) {
-            0..8 => {
+            0 => {
+                let names: Vec<_> = (key..key + 20).map(|key| format!("key:{key}").into_bytes()).collect();
+                let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+                let done = handle.get_many(&names, now, |number, found| {
+                    if let Ok(hit) = found {
+                        check(key + number as u64, &hit.value().collect::<Vec<_>>().concat());
+                        verified += 1;
+                    }
+                    ControlFlow::Continue(())
+                });
+                assert_eq!(done, names.len());
+            }
+            1..8 => {
                 if let Some(hit) = handle.get(name, now) {
                     check(key, &hit.value().collect::<Vec<_>>().concat());
                     verified += 1;

@@ -255,11 +255,8 @@ impl Session {
             Request::Get(get) => {
                 let touch = get.touch.map(|exptime| exec.shared.clock.expiry(i64::from(exptime)));
                 let lookup = Lookup { with_cas: get.with_cas, touch };
-                for key in get.keys.iter() {
-                    if exec.out.is_full() {
-                        return self.suspend_keys(lookup, rest, key);
-                    }
-                    text_get::one(exec, key, lookup);
+                if let Err(key) = text_get::all(exec, get.keys.iter(), lookup) {
+                    return self.suspend_keys(lookup, rest, key);
                 }
                 exec.out.bytes.extend_from_slice(reply::END);
             }

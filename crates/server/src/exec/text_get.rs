@@ -1,10 +1,19 @@
-//! `get`, `gets`, `gat`, `gats`: one key at a time; the connection walks the keys, because it must be able to stop
-//! between two of them when the client does not read.
+//! `get`, `gets`, `gat`, `gats`: one key at a time or several together. The connection says which keys, because it must
+//! be able to stop between two of them when the client does not read.
+
+use std::ops::ControlFlow;
 
 use nuthatch_proto::ascii::reply;
-use nuthatch_store::Seconds;
+use nuthatch_store::{Hit, Miss, Seconds};
 
 use super::Exec;
+use crate::conn::Output;
+use crate::counters::PoolCounter;
+use crate::shared::Live;
+
+/// Keys looked up together: enough that memory is busy all the time, few enough that the output is not filled much
+/// beyond its limit.
+const GROUP_KEYS: usize = 16;
 
 /// How the keys of one command are looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,12 +34,8 @@ pub(crate) fn one(exec: &mut Exec<'_>, key: &[u8], lookup: Lookup) {
         Some(expiry) => handle.get_and_touch(key, expiry, exec.now),
     };
     let found = hit.map(|hit| {
-        let cas = lookup.with_cas.then(|| Exec::shown_cas(exec.live, &hit));
-        let value_bytes = hit.value_bytes();
-        reply::value_header(&mut exec.out.bytes, key, hit.flags(), value_bytes, cas);
-        Exec::push_value(exec.out, &hit);
-        exec.out.bytes.extend_from_slice(reply::CRLF);
-        value_bytes
+        push(exec.out, exec.live, key, &hit, lookup);
+        hit.value_bytes()
     });
     if lookup.touch.is_some() {
         exec.count_touch(pool, found.is_some());
@@ -40,4 +45,79 @@ pub(crate) fn one(exec: &mut Exec<'_>, key: &[u8], lookup: Lookup) {
     if exec.observed {
         exec.observe_get(pool, key, found);
     }
+}
+
+/// Looks `keys` up and appends the `VALUE` blocks of those that are there. Answers the key at which it stopped because the
+/// output is full; all before it are done.
+#[inline]
+pub(crate) fn all<'k>(
+    exec: &mut Exec<'_>,
+    mut keys: impl Iterator<Item = &'k [u8]>,
+    lookup: Lookup,
+) -> Result<(), &'k [u8]> {
+    let Some(first) = keys.next() else { return Ok(()) };
+    let second = keys.next();
+    if second.is_none() || exec.observed || lookup.touch.is_some() {
+        for key in [Some(first), second].into_iter().flatten().chain(keys) {
+            if exec.out.is_full() {
+                return Err(key);
+            }
+            one(exec, key, lookup);
+        }
+        return Ok(());
+    }
+    let mut group: [&[u8]; GROUP_KEYS] = [first; GROUP_KEYS];
+    let mut filled = 0;
+    let mut pool = exec.pool_of(first);
+    for key in [Some(first), second].into_iter().flatten().chain(keys) {
+        let other = exec.pool_of(key);
+        if filled == GROUP_KEYS || other != pool {
+            several(exec, pool, &group[..filled], lookup)?;
+            (filled, pool) = (0, other);
+        }
+        group[filled] = key;
+        filled += 1;
+    }
+    several(exec, pool, &group[..filled], lookup)
+}
+
+/// As [`all`], for keys of one pool.
+fn several<'k>(exec: &mut Exec<'_>, pool: usize, keys: &[&'k [u8]], lookup: Lookup) -> Result<(), &'k [u8]> {
+    if exec.out.is_full() {
+        return Err(keys[0]);
+    }
+    let (mut hits, mut expired, mut flushed) = (0, 0, 0);
+    let Exec { handles, live, out, .. } = exec;
+    let done = handles[pool].get_many(keys, exec.now, |number, found| {
+        match found {
+            Ok(hit) => {
+                hits += 1;
+                push(out, live, keys[number], &hit, lookup);
+            }
+            Err(Miss::Expired) => expired += 1,
+            Err(Miss::Flushed) => flushed += 1,
+            Err(_) => {}
+        }
+        if out.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    let counters = &exec.live.pools[pool].counters;
+    for (counter, number) in [
+        (PoolCounter::GetCommands, done as u64),
+        (PoolCounter::GetHits, hits),
+        (PoolCounter::GetMisses, done as u64 - hits),
+        (PoolCounter::GetExpired, expired),
+        (PoolCounter::GetFlushed, flushed),
+    ] {
+        counters.add(exec.worker, counter, number);
+    }
+    keys.get(done).map_or(Ok(()), |&key| Err(key))
+}
+
+/// Appends one `VALUE` block.
+#[inline]
+fn push(out: &mut Output, live: &Live, key: &[u8], hit: &Hit<'_>, lookup: Lookup) {
+    let cas = lookup.with_cas.then(|| Exec::shown_cas(live, hit));
+    reply::value_header(&mut out.bytes, key, hit.flags(), hit.value_bytes(), cas);
+    Exec::push_value(out, hit);
+    out.bytes.extend_from_slice(reply::CRLF);
 }
