@@ -33,18 +33,25 @@ const SPARSE_WITHOUT_EVICTION: usize = 60;
 const LOOSE: usize = 3;
 const LOOSE_BYTES_MIN: usize = 4 << 20;
 
+/// Steps towards a free segment for which values of many segments are spared that eviction has no room to copy. Enough to
+/// pass over a few of them; a store that holds nothing else has to let one go.
+const PATIENT_STEPS: u32 = 32;
+
 /// What is kept of a segment that is emptied.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keep {
-    /// What S3-FIFO keeps.
+    /// What S3-FIFO keeps; where it is, if there is no room for its copy.
     Hit,
+    /// What S3-FIFO keeps, if there is room for its copy.
+    HitIfRoom,
     /// Everything that has not expired.
     All,
 }
 
 impl Store {
-    /// Makes at least a step towards a free segment. False: nothing can be done.
-    pub(crate) fn make_room(&self, lane: &mut Lane, counters: &Counters, now: Seconds) -> bool {
+    /// Makes at least a step towards a free segment. False: nothing can be done. `steps` is how many have not led to one
+    /// so far: at first, what was hit and has no room for its copy stays where it is, but not for ever.
+    pub(crate) fn make_room(&self, lane: &mut Lane, counters: &Counters, steps: u32, now: Seconds) -> bool {
         if self.reclaim_due(counters, now) {
             return true;
         }
@@ -78,7 +85,8 @@ impl Store {
         };
         for queue in first {
             if let Some(id) = self.log.claim_oldest(queue) {
-                return self.empty(id, Keep::Hit, lane, counters, now);
+                let keep = if steps < PATIENT_STEPS { Keep::Hit } else { Keep::HitIfRoom };
+                return self.empty(id, keep, lane, counters, now);
             }
         }
         false
@@ -136,7 +144,8 @@ impl Store {
         self.log.retire(id, &self.epochs);
     }
 
-    /// Empties a claimed segment. False: what had to be kept found no place; the segment is back in its queue.
+    /// Empties a claimed segment, or as much of it as can be. False: what had to be kept found no place; the segment is
+    /// back in its queue.
     fn empty(&self, id: u32, keep: Keep, lane: &mut Lane, counters: &Counters, now: Seconds) -> bool {
         let from = self.log.segment(id).queue();
         let flushed = self.log.is_flushed(self.log.segment(id));
@@ -154,7 +163,7 @@ impl Store {
             }
             let kept = match keep {
                 Keep::All => Some((from, entry.rank)),
-                Keep::Hit => self.policy.keep(from, entry.rank, record.record_bytes()),
+                Keep::Hit | Keep::HitIfRoom => self.policy.keep(from, entry.rank, record.record_bytes()),
             };
             let Some((queue, rank)) = kept else {
                 self.drop_evicted(&mut shard, entry, &record, from, counters);
@@ -169,21 +178,21 @@ impl Store {
                 return;
             }
             let mut shard = self.index.lock(hash);
-            if let Some(entry) = shard.find(hash, |candidate| candidate == place) {
+            let Some(entry) = shard.find(hash, |candidate| candidate == place) else { return };
+            if keep == Keep::Hit {
+                shard.replace(entry, place, rank);
+            } else {
                 self.drop_evicted(&mut shard, entry, &record, from, counters);
             }
         });
-        if stuck {
-            if self.log.unclaim(id) {
-                self.log.retire(id, &self.epochs);
-            }
-            return false;
-        }
-        if keep == Keep::All {
+        if keep == Keep::All && !stuck {
             counters.compactions.add(1);
         }
-        self.log.retire(id, &self.epochs);
-        true
+        // What stays, the end of a live value, or a record of which somebody else is just reporting the death.
+        if self.log.segment(id).is_dead() || self.log.unclaim(id) {
+            self.log.retire(id, &self.epochs);
+        }
+        !stuck
     }
 
     /// Copies a record of a claimed segment to a queue's end. True: done, or it died meanwhile.

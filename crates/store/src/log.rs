@@ -606,7 +606,8 @@ impl Log {
         }
     }
 
-    /// Claims the oldest segment of a queue that can be claimed.
+    /// Claims the oldest segment of a queue that can be claimed. The end of a live record that begins elsewhere may lie in
+    /// it.
     pub(crate) fn claim_oldest(&self, queue: Queue) -> Option<u32> {
         let state = &mut *self.state.lock();
         let entries = &mut state.queues[queue as usize];
@@ -618,19 +619,9 @@ impl Log {
                 // new entry.)
                 continue;
             }
-            // The record that spills into it comes first: follow the chain to where it starts.
-            let mut first = id;
-            for _ in 0..64 {
-                match self.segment(first).spill() {
-                    Some(place) => first = self.segment_of(Place(place)),
-                    None => break,
-                }
-            }
-            if self.segment(first).spill().is_none() && self.segment(first).claim() {
-                if first != id {
-                    entries.push_front((id, sequence));
-                }
-                return Some(first);
+            // One that holds nothing but a piece of a live value is freed where that value begins.
+            if !segment.is_piece() && segment.claim() {
+                return Some(id);
             }
             // Being filled, or somebody else's: later.
             entries.push_back((id, sequence));

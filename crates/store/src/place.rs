@@ -221,7 +221,7 @@ impl Store {
         if purpose == Purpose::Write {
             self.keep_compact(lane, counters, now);
         }
-        let mut spins = 0;
+        let (mut spins, mut steps) = (0, 0);
         loop {
             match self.log.take(purpose, self.index.bytes(), &self.epochs) {
                 Take::Segment(id) => return Some(id),
@@ -232,10 +232,11 @@ impl Store {
                     spins += 1;
                 }
                 Take::Soon | Take::Full => {
-                    if purpose == Purpose::Move || !self.make_room(lane, counters, now) {
+                    if purpose == Purpose::Move || !self.make_room(lane, counters, steps, now) {
                         return None;
                     }
                     spins = 0;
+                    steps += 1;
                 }
             }
         }

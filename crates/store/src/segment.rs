@@ -187,6 +187,16 @@ impl Segment {
         self.life.load(Ordering::Acquire) & PHASE_MASK == OPEN
     }
 
+    /// Does nothing live in it any more?
+    pub(crate) fn is_dead(&self) -> bool {
+        self.life.load(Ordering::Acquire) < ALIVE_ONE
+    }
+
+    /// Is a piece of a value that begins elsewhere all that lives in a sealed segment?
+    pub(crate) fn is_piece(&self) -> bool {
+        self.spill().is_some() && self.life.load(Ordering::Relaxed) / ALIVE_ONE == 1
+    }
+
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed) as usize
     }

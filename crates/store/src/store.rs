@@ -437,12 +437,11 @@ impl Handle {
         store.reclaim_flushed(&self.counters);
         store.log.tidy();
         store.log.refine();
-        loop {
+        for steps in 0.. {
             store.log.shrink(store.index.bytes(), &store.epochs);
-            if store.log.census().held <= store.log.allowed(store.index.bytes()) {
-                break;
-            }
-            if !store.make_room(&mut self.lane.lock(), &self.counters, now) {
+            if store.log.census().held <= store.log.allowed(store.index.bytes())
+                || !store.make_room(&mut self.lane.lock(), &self.counters, steps, now)
+            {
                 break;
             }
         }

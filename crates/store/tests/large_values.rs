@@ -35,3 +35,39 @@ fn an_evicting_store_always_finds_room_for_a_value_within_the_limit() {
         }
     }
 }
+
+/// A value of several segments has no room for its copy in a small store whose free segments are few.
+#[test]
+fn a_large_value_that_is_read_all_the_time_stays_in_a_small_store() {
+    for value_bytes in [1_000, 20_000, 66_560, 300_000] {
+        let store = Store::new(Config::new(6 << 20)).expect("6 MiB");
+        let mut handle = store.handle();
+        let canary = vec![b'c'; value_bytes];
+        let options = SetOptions::default();
+        assert!(matches!(handle.set(b"canary", &canary, &options, 1), SetOutcome::Stored { .. }));
+        for n in 0..1000 {
+            let hit = handle.get(b"canary", 1).unwrap_or_else(|| panic!("{value_bytes} bytes are gone after {n} sets"));
+            assert!(hit.value().flatten().all(|&byte| byte == b'c'));
+            drop(hit);
+            let key = format!("key{n}");
+            assert!(matches!(handle.set(key.as_bytes(), &vec![b'x'; 66_560], &options, 1), SetOutcome::Stored { .. }));
+        }
+        assert!(store.stats().evictions > 500);
+    }
+}
+
+#[test]
+fn a_small_store_full_of_large_values_that_are_read_all_the_time_takes_new_ones() {
+    let store = Store::new(Config::new(6 << 20)).expect("6 MiB");
+    let mut handle = store.handle();
+    let value = vec![b'x'; 300_000];
+    for n in 0..300 {
+        for old in 0..n {
+            for _ in 0..4 {
+                handle.get(format!("key{old}").as_bytes(), 1);
+            }
+        }
+        let stored = handle.set(format!("key{n}").as_bytes(), &value, &SetOptions::default(), 1);
+        assert!(matches!(stored, SetOutcome::Stored { .. }), "key{n}: {stored:?}");
+    }
+}
