@@ -489,7 +489,7 @@ impl Log {
         self.state.lock().free.push(id);
     }
 
-    /// Length of the value that goes on at the start of a segment. The caller claimed the segment.
+    /// Length of the value that goes on at the start of a segment. The caller claimed the segment, or appends to it.
     pub(crate) fn spilled_bytes(&self, id: u32) -> usize {
         // SAFETY: `open` wrote the header, and nobody writes it again before the segment is freed.
         let bytes = unsafe { self.address(id, 24).cast::<u32>().read() };

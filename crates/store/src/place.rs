@@ -209,7 +209,9 @@ impl Store {
 
     pub(crate) fn seal(&self, open: &Open) {
         if open.queue == Queue::Probation {
-            self.policy.sealed(open.used - SEGMENT_HEADER_BYTES, open.placed);
+            // The end of a value that began in another segment was counted there.
+            let begun = open.placed.saturating_sub(u32::from(self.log.spilled_bytes(open.id) > 0));
+            self.policy.sealed(open.used - SEGMENT_HEADER_BYTES, begun);
         }
         if self.log.seal(open) {
             self.log.retire(open.id, &self.epochs);

@@ -35,7 +35,7 @@ const GHOST_BITS: u32 = 16;
 pub(crate) struct Policy {
     ghosts: Table<AtomicU64>,
     buckets: u64,
-    /// Bytes and records of the probation segments sealed of late, older ones counting less.
+    /// Bytes of and records begun in the probation segments sealed of late, older ones counting less.
     recent: Mutex<(u64, u64)>,
     /// Their mean, in bytes.
     mean_bytes: AtomicU32,
@@ -59,7 +59,7 @@ impl Policy {
         self.buckets as usize * WORDS_PER_BUCKET * 8
     }
 
-    /// Notes what a probation segment held when it was sealed.
+    /// Notes what a probation segment held when it was sealed: bytes, and the records that began in it.
     pub(crate) fn sealed(&self, bytes: usize, records: u32) {
         let mut recent = self.recent.lock();
         // The last 64 segments or so, which is about probation's share of a thousand.
