@@ -1,0 +1,118 @@
+//! Memory follows what is asked for: other sizes, other times to live. Each claim is a hit ratio beside that of a store
+//! that has known nothing else.
+
+use std::sync::Arc;
+
+use nuthatch_store::{Config, Handle, SetOptions, Store};
+
+const MEMORY: usize = 24 << 20;
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// One of `keys`, the first much more often than the last.
+    fn zipf(&mut self, keys: u64) -> u64 {
+        // The inverse of the distribution's continuous form for an exponent of 0.9.
+        let at = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
+        let top = (keys as f64).powf(0.1) - 1.0;
+        ((at * top + 1.0).powf(10.0) - 1.0) as u64
+    }
+}
+
+/// A cache in front of something: what is not there is fetched and stored.
+struct Cache {
+    store: Arc<Store>,
+    handle: Handle,
+    random: Random,
+    stored_bytes: usize,
+}
+
+impl Cache {
+    fn new() -> Cache {
+        let store = Store::new(Config::new(MEMORY)).expect("24 MiB");
+        let handle = store.handle();
+        Cache { store, handle, random: Random(0x2545_f491_4f6c_dd1d), stored_bytes: 0 }
+    }
+
+    /// Asks for one key.
+    fn ask(&mut self, name: &str, keys: u64, bytes: usize) -> bool {
+        let key = format!("{name}:{:012}", self.random.zipf(keys));
+        if self.handle.get(key.as_bytes(), 1).is_some() {
+            return true;
+        }
+        self.handle.set(key.as_bytes(), &vec![b'x'; bytes], &SetOptions::default(), 1);
+        self.stored_bytes += key.len() + bytes;
+        false
+    }
+
+    /// Asks until this many bytes were stored.
+    fn fill(&mut self, name: &str, keys: u64, bytes: usize, stored: usize) {
+        self.stored_bytes = 0;
+        let mut left = 50_000_000;
+        while self.stored_bytes < stored && left > 0 {
+            self.ask(name, keys, bytes);
+            left -= 1;
+        }
+    }
+
+    fn hit_ratio(&mut self, name: &str, keys: u64, bytes: usize) -> f64 {
+        let requests = 50_000;
+        (0..requests).filter(|_| self.ask(name, keys, bytes)).count() as f64 / f64::from(requests)
+    }
+}
+
+#[test]
+fn memory_follows_a_change_of_sizes() {
+    // One and a half times what fits.
+    let keys = |bytes: usize| (MEMORY * 3 / 2 / (bytes + 32)) as u64;
+    let (small, large) = (("small", keys(200), 200), ("large", keys(8000), 8000));
+    let mut cache = Cache::new();
+    cache.fill(small.0, small.1, small.2, 2 * MEMORY);
+    for now in [large, small] {
+        let mut fresh = Cache::new();
+        fresh.fill(now.0, now.1, now.2, MEMORY);
+        let wanted = fresh.hit_ratio(now.0, now.1, now.2);
+        let mut ratios = Vec::new();
+        for _ in 0..2 {
+            cache.fill(now.0, now.1, now.2, MEMORY);
+            ratios.push(cache.hit_ratio(now.0, now.1, now.2) / wanted);
+        }
+        println!("to {}: {ratios:.3?} of {wanted:.3}", now.0);
+        assert!(ratios[0] > 0.85 && ratios[1] > 0.98, "to {}: {ratios:?}", now.0);
+    }
+}
+
+/// What has expired must not take the room of what lives, in whatever order times to live are mixed.
+#[test]
+fn expired_items_do_not_crowd_out_live_ones() {
+    let mut cache = Cache::new();
+    let ttls = [5, 30, 60];
+    // What lives for a day fits well; what passes by in the meantime is many times the store.
+    let day_items = 20_000;
+    let day = |n: u64| format!("day:{n}");
+    for n in 0..day_items {
+        let options = SetOptions { expiry: 86_400 + 1, ..SetOptions::default() };
+        cache.handle.set(day(n).as_bytes(), &[b'd'; 300], &options, 1);
+    }
+    let mut stored = 0;
+    for now in 1..=600u32 {
+        cache.handle.maintain(now);
+        for _ in 0..150 {
+            let ttl = ttls[cache.random.next() as usize % 3];
+            let key = format!("short:{stored}");
+            let options = SetOptions { expiry: now + ttl, ..SetOptions::default() };
+            cache.handle.set(key.as_bytes(), &[b's'; 1000], &options, now);
+            stored += 1;
+        }
+    }
+    let left = (0..day_items).filter(|&n| cache.handle.get(day(n).as_bytes(), 600).is_some()).count();
+    assert!(stored * 1000 > 3 * MEMORY);
+    assert_eq!((left as u64, cache.store.stats().evictions), (day_items, 0), "nothing had to leave: what lived fitted");
+}
