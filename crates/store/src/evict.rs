@@ -56,7 +56,7 @@ impl Store {
             return true;
         }
         let room = self.log.room_bytes();
-        if !self.config.evict {
+        if !self.evicts() {
             // Look again only when something died since the last look found nothing.
             let deaths = self.deaths();
             if self.packed_at(deaths) {

@@ -2,7 +2,7 @@
 //!
 //! What never happens here: a decision. Nothing reads a counter to decide what to do.
 
-use crate::sync::{AtomicI64, Mutex, Ordering, Padded};
+use crate::sync::{AtomicI64, Mutex, Ordering, Padded, fence};
 use std::sync::Arc;
 
 /// What one handle has counted. Written by that handle alone.
@@ -53,6 +53,8 @@ impl Blocks {
     pub(crate) fn block(&self) -> Arc<Padded<Counters>> {
         let mut blocks = self.0.lock();
         if let Some(left) = blocks.iter().find(|block| Arc::strong_count(block) == 1) {
+            // What the one that left had counted last is to be seen here.
+            fence(Ordering::Acquire);
             return Arc::clone(left);
         }
         let block = Arc::new(Padded(Counters::default()));

@@ -7,7 +7,10 @@
 
 use std::{
     fmt, io,
-    sync::{Arc, RwLock, atomic::AtomicBool},
+    sync::{
+        Arc, RwLock,
+        atomic::{AtomicBool, AtomicUsize},
+    },
 };
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
@@ -139,7 +142,10 @@ pub trait Events: Send + Sync {
 
 /// A concurrent cache in one memory budget. See the crate's documentation.
 pub struct Store {
-    pub(crate) config: Config,
+    config: Config,
+    /// What [`Store::set_item_limit`] and [`Store::set_evict`] change.
+    item_bytes_max: AtomicUsize,
+    evict: AtomicBool,
     pub(crate) index: Index,
     pub(crate) log: Log,
     pub(crate) epochs: Epochs,
@@ -172,10 +178,7 @@ impl Store {
         if !(MEMORY_BYTES_MIN..=most).contains(&config.memory_bytes) {
             return Err(StoreError::MemoryOutOfRange { asked: config.memory_bytes, least: MEMORY_BYTES_MIN, most });
         }
-        let item_most = ITEM_BYTES_MAX.min(config.memory_bytes / 2);
-        if !(ITEM_BYTES_MIN..=item_most).contains(&config.item_bytes_max) {
-            return Err(StoreError::ItemOutOfRange { asked: config.item_bytes_max, most: item_most });
-        }
+        check_item_limit(config.item_bytes_max, config.memory_bytes)?;
         let memory_max = config.memory_bytes_max.max(config.memory_bytes).min(most);
         // The densest use: keys of a few bytes and empty values, some 20 bytes of memory each.
         let index = Index::new(config.memory_bytes / 72, memory_max / 20)?;
@@ -186,6 +189,8 @@ impl Store {
         }
         Ok(Arc::new(Store {
             secrets: RapidSecrets::seed_cpp(config.hash_seed),
+            item_bytes_max: AtomicUsize::new(config.item_bytes_max),
+            evict: AtomicBool::new(config.evict),
             config,
             index,
             log,
@@ -234,7 +239,29 @@ impl Store {
 
     /// The largest item, in bytes.
     pub fn item_bytes_max(&self) -> usize {
-        self.config.item_bytes_max
+        self.item_bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// Changes the largest item while running, for what is stored from now on.
+    ///
+    /// # Errors
+    /// Out of bounds, which depend on the budget of the moment.
+    pub fn set_item_limit(&self, item_bytes_max: usize) -> Result<(), StoreError> {
+        check_item_limit(item_bytes_max, self.memory_limit())?;
+        self.item_bytes_max.store(item_bytes_max, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether a full store drops items to make room.
+    pub fn evicts(&self) -> bool {
+        self.evict.load(Ordering::Relaxed)
+    }
+
+    /// Changes that while running.
+    pub fn set_evict(&self, evict: bool) {
+        // Nobody counted deaths while it evicted: what the last look found means nothing now.
+        self.set_packed_at(u64::MAX);
+        self.evict.store(evict, Ordering::Relaxed);
     }
 
     /// Forgets everything stored before this call, and a [`Store::flush_at`] whose time has not come.
@@ -363,7 +390,7 @@ impl Store {
 
     #[inline]
     pub(crate) fn note_death(&self) {
-        if !self.config.evict {
+        if !self.evicts() {
             self.deaths.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -379,6 +406,11 @@ impl Store {
     pub(crate) fn set_packed_at(&self, deaths: u64) {
         self.packed_at.store(deaths, Ordering::Relaxed);
     }
+}
+
+fn check_item_limit(asked: usize, memory_bytes: usize) -> Result<(), StoreError> {
+    let most = ITEM_BYTES_MAX.min(memory_bytes / 2);
+    if (ITEM_BYTES_MIN..=most).contains(&asked) { Ok(()) } else { Err(StoreError::ItemOutOfRange { asked, most }) }
 }
 
 /// Why a lookup found nothing.
@@ -451,7 +483,7 @@ impl Handle {
     pub(crate) fn too_large(&self, key: &[u8], value_bytes: usize) -> bool {
         debug_assert!(!key.is_empty() && key.len() <= KEY_BYTES_MAX, "the protocol checks keys");
         // What memcached counts: header, key, value and its line end.
-        value_bytes.saturating_add(key.len() + 50) > self.store.config.item_bytes_max
+        value_bytes.saturating_add(key.len() + 50) > self.store.item_bytes_max()
     }
 }
 

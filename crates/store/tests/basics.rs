@@ -425,3 +425,43 @@ fn several_keys_are_answered_in_the_order_asked_until_the_caller_has_enough() {
     assert_eq!(handle.get_many(&[], 1, |_, _| panic!("no key was asked for")), 0);
     assert!(handle.get(b"key1", 1).is_some_and(|hit| hit.fetched_before()), "asking for several fetches them");
 }
+
+#[test]
+fn item_limit_and_eviction_change_while_running() {
+    let store = Store::new(Config { item_bytes_max: 100_000, ..Config::new(4 << 20) }).unwrap();
+    let mut handle = store.handle();
+    let large = vec![1; 200_000];
+    assert_eq!(handle.set(b"large", &large, &SetOptions::default(), 1), SetOutcome::TooLarge);
+    store.set_item_limit(300_000).unwrap();
+    set(&mut handle, b"large", &large, 1);
+    store.set_item_limit(100_000).unwrap();
+    assert_eq!(value(&mut handle, b"large", 1).unwrap(), large, "what is there stays");
+    let error = store.set_item_limit(3 << 20).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "an item limit of 3145728 bytes is not possible here: expected 1024 to 2097152 bytes (at most half of the memory)"
+    );
+
+    let fill = |handle: &mut Handle| {
+        (0..20_000u32)
+            .filter(|n| handle.set(&n.to_be_bytes(), &[0; 1000], &SetOptions::default(), 1) == SetOutcome::NoMemory)
+            .count()
+    };
+    assert_eq!(fill(&mut handle), 0);
+    store.set_evict(false);
+    assert!(fill(&mut handle) > 0);
+    store.set_evict(true);
+    assert_eq!(fill(&mut handle), 0);
+}
+
+#[test]
+fn handles_that_come_and_go_keep_the_counts_and_cost_nothing() {
+    let store = store();
+    for n in 0..100u32 {
+        let mut handle = store.handle();
+        set(&mut handle, &n.to_be_bytes(), b"x", 1);
+    }
+    let stats = store.stats();
+    assert_eq!((stats.items, stats.total_items), (100, 100));
+    assert!(stats.memory_used <= stats.memory_limit);
+}
