@@ -3,16 +3,60 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::settings::Settings;
 
 /// Users in a file, memcached's limit.
 const USERS_MAX: usize = 8;
 /// Bytes of a user or password in a file, memcached's limit.
 const TOKEN_BYTES_MAX: usize = 256;
 
-/// Users and their passwords.
-#[derive(Default)]
+/// Who may use the connections of a listener, decided when they connect.
+#[derive(Debug, Clone)]
+pub(crate) enum Access {
+    /// Everyone.
+    Open,
+    /// Users who authenticate by text (`-Y`); binary is not spoken.
+    Text(Arc<Credentials>),
+    /// Users who authenticate by SASL (`-S`); text is not spoken.
+    Sasl(Arc<Credentials>),
+}
+
+impl Access {
+    /// As `settings` say.
+    pub(crate) fn read(settings: &Settings) -> Result<Access, CredentialsError> {
+        Ok(match (&settings.auth_file, &settings.sasl_file) {
+            (Some(path), _) => Access::Text(Arc::new(Credentials::read(path)?)),
+            (None, Some(path)) => Access::Sasl(Arc::new(Credentials::read(path)?)),
+            (None, None) => Access::Open,
+        })
+    }
+
+    /// What follows on this when `newer` was read. The users of the same file stay the same object, so that connections
+    /// that are open already follow too.
+    pub(crate) fn followed_by(&self, newer: Access) -> Access {
+        match (self, newer) {
+            (Access::Text(own), Access::Text(newer)) if own.path == newer.path => Access::Text(own.updated(&newer)),
+            (Access::Sasl(own), Access::Sasl(newer)) if own.path == newer.path => Access::Sasl(own.updated(&newer)),
+            (_, newer) => newer,
+        }
+    }
+
+    /// Whether a client has to say who it is first.
+    pub(crate) fn is_locked(&self) -> bool {
+        !matches!(self, Access::Open)
+    }
+}
+
+/// Users with their passwords.
+type Users = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// The users in a file. A reload reads the file again, for connections that are open as well: a password that was taken
+/// away is good for nobody.
 pub(crate) struct Credentials {
-    users: Vec<(Vec<u8>, Vec<u8>)>,
+    path: PathBuf,
+    users: RwLock<Users>,
 }
 
 impl Credentials {
@@ -40,13 +84,20 @@ impl Credentials {
         if users.is_empty() {
             return Err(error(0, "the file names no user"));
         }
-        Ok(Credentials { users })
+        Ok(Credentials { path: path.to_path_buf(), users: RwLock::new(users) })
+    }
+
+    /// The same, with the users of `newer`.
+    fn updated(self: &Arc<Self>, newer: &Credentials) -> Arc<Credentials> {
+        let users = newer.users.read().unwrap_or_else(PoisonError::into_inner).clone();
+        *self.users.write().unwrap_or_else(PoisonError::into_inner) = users;
+        Arc::clone(self)
     }
 
     /// Whether `user` has `password`. Every user is compared whole, so that the time tells nothing.
     pub(crate) fn check(&self, user: &[u8], password: &[u8]) -> bool {
         let mut found = false;
-        for (known, secret) in &self.users {
+        for (known, secret) in self.users.read().unwrap_or_else(PoisonError::into_inner).iter() {
             // `&`, not `&&`: both are compared whatever the first says.
             found |= same(known, user) & same(secret, password);
         }
@@ -56,7 +107,7 @@ impl Credentials {
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Credentials of {} users", self.users.len())
+        write!(f, "Credentials of {}", self.path.display())
     }
 }
 

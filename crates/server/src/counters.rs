@@ -4,8 +4,10 @@
 //! made from them.
 
 use std::marker::PhantomData;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::per_worker::PerWorker;
 
 /// What a counter is called, counted in, and means.
 #[derive(Debug, Clone, Copy)]
@@ -100,15 +102,14 @@ const LINE_COUNTERS: usize = 16;
 #[repr(align(128))]
 struct Line([AtomicU64; LINE_COUNTERS]);
 
+/// Lines of the longest table.
+const LINES: usize = 2;
+
 /// One worker's counters of one table.
-#[derive(Debug)]
-struct Block(Box<[Line]>);
+#[derive(Debug, Default)]
+struct Block([Line; LINES]);
 
 impl Block {
-    fn new(counters: usize) -> Block {
-        Block((0..counters.div_ceil(LINE_COUNTERS)).map(|_| Line::default()).collect())
-    }
-
     #[inline]
     fn cell(&self, index: usize) -> &AtomicU64 {
         &self.0[index / LINE_COUNTERS].0[index % LINE_COUNTERS]
@@ -118,26 +119,25 @@ impl Block {
 /// A table's counters of every worker.
 #[derive(Debug)]
 pub struct Counters<C: Counter> {
-    blocks: Box<[Block]>,
+    blocks: PerWorker<Block>,
     /// What the sums were at the last `stats reset`.
     baseline: Mutex<Vec<u64>>,
     table: PhantomData<fn(C)>,
 }
 
-impl<C: Counter> Counters<C> {
-    /// Counters for `writers` threads that count.
-    pub fn new(writers: usize) -> Counters<C> {
-        Counters {
-            blocks: (0..writers).map(|_| Block::new(C::TABLE.len())).collect(),
-            baseline: Mutex::new(vec![0; C::TABLE.len()]),
-            table: PhantomData,
-        }
+impl<C: Counter> Default for Counters<C> {
+    fn default() -> Counters<C> {
+        const { assert!(C::TABLE.len() <= LINES * LINE_COUNTERS, "the table is longer than its block") };
+        let baseline = Mutex::new(vec![0; C::TABLE.len()]);
+        Counters { blocks: PerWorker::default(), baseline, table: PhantomData }
     }
+}
 
+impl<C: Counter> Counters<C> {
     /// Adds to the counter of thread `writer`, which must be the calling thread's own number.
     #[inline]
     pub fn add(&self, writer: usize, counter: C, n: u64) {
-        let cell = self.blocks[writer].cell(counter.index());
+        let cell = self.blocks.of(writer).cell(counter.index());
         // Relaxed, and no read-modify-write: this thread is the only one that writes here.
         cell.store(cell.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
@@ -149,26 +149,103 @@ impl<C: Counter> Counters<C> {
 
     /// [`Counters::sum`] of the counter at `index` of the table.
     pub fn sum_at(&self, index: usize) -> u64 {
-        let base = self.baseline.lock().map_or(0, |baseline| baseline[index]);
+        let base = self.baseline()[index];
         self.raw(index).saturating_sub(base)
     }
 
     /// One writer's own count since the start.
     pub fn of_writer(&self, writer: usize, counter: C) -> u64 {
-        self.blocks[writer].cell(counter.index()).load(Ordering::Relaxed)
+        self.blocks.of(writer).cell(counter.index()).load(Ordering::Relaxed)
     }
 
     /// Starts counting from zero again, as seen by [`Counters::sum`].
     pub fn reset(&self) {
-        if let Ok(mut baseline) = self.baseline.lock() {
-            for (index, base) in baseline.iter_mut().enumerate() {
-                *base = self.raw(index);
-            }
+        for (index, base) in self.baseline().iter_mut().enumerate() {
+            *base = self.raw(index);
         }
     }
 
+    /// Takes over what `other` counted, which nobody counts on any more. One thread at a time may call this, and nobody
+    /// else may add here.
+    fn absorb(&self, other: &Counters<C>) {
+        for (writer, block) in other.blocks.iter() {
+            for index in 0..C::TABLE.len() {
+                let counted = block.cell(index).load(Ordering::Relaxed);
+                self.blocks.of(writer).cell(index).fetch_add(counted, Ordering::Relaxed);
+            }
+        }
+        for (base, other) in self.baseline().iter_mut().zip(other.baseline().iter()) {
+            *base += other;
+        }
+    }
+
+    fn baseline(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.baseline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn raw(&self, index: usize) -> u64 {
-        self.blocks.iter().map(|block| block.cell(index).load(Ordering::Relaxed)).sum()
+        self.blocks.iter().map(|(_, block)| block.cell(index).load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// All counters of a table that there ever were: one set for each pool, or each listener. What a set counted that is no
+/// longer used goes on being part of the sums.
+#[derive(Debug)]
+pub(crate) struct Ledger<C: Counter> {
+    open: Mutex<Vec<Arc<Counters<C>>>>,
+    closed: Counters<C>,
+}
+
+impl<C: Counter> Default for Ledger<C> {
+    fn default() -> Ledger<C> {
+        Ledger { open: Mutex::default(), closed: Counters::default() }
+    }
+}
+
+impl<C: Counter> Ledger<C> {
+    /// Counters that begin at zero.
+    pub(crate) fn open(&self) -> Arc<Counters<C>> {
+        let counters = Arc::new(Counters::default());
+        self.list().push(Arc::clone(&counters));
+        counters
+    }
+
+    /// Adds up and lets go of the sets that nobody but this ledger knows any more. The control thread calls it.
+    pub(crate) fn settle(&self) {
+        self.list().retain(|counters| {
+            let is_used = Arc::strong_count(counters) > 1;
+            if !is_used {
+                // Sees what the last who let go of it had counted.
+                fence(Ordering::Acquire);
+                self.closed.absorb(counters);
+            }
+            is_used
+        });
+    }
+
+    /// The sum of a counter over all sets since the last reset.
+    pub(crate) fn sum(&self, counter: C) -> u64 {
+        self.add_up(|counters| counters.sum(counter))
+    }
+
+    /// One writer's own count over all sets, since the start.
+    pub(crate) fn of_writer(&self, writer: usize, counter: C) -> u64 {
+        self.add_up(|counters| counters.of_writer(writer, counter))
+    }
+
+    /// Starts counting from zero again.
+    pub(crate) fn reset(&self) {
+        self.list().iter().for_each(|counters| counters.reset());
+        self.closed.reset();
+    }
+
+    fn add_up(&self, count: impl Fn(&Counters<C>) -> u64) -> u64 {
+        let list = self.list();
+        list.iter().map(|counters| count(counters)).sum::<u64>() + count(&self.closed)
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<Arc<Counters<C>>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -180,7 +257,8 @@ pub fn reference() -> String {
          adds them up over all pools and listeners, under the same names where memcached has them; what its other \
          numbers mean here is in [memcached.md](memcached.md). `stats workers` shows `curr_connections`, \
          `total_connections`, `requests`, `bytes_read`, `bytes_written` and `conn_yields` of each worker since the \
-         start.\n\n\
+         start. What pools and listeners counted that a reload removed stays in the sums; a worker too many is shown for \
+         as long as it has connections.\n\n\
          This page is made from the tables in `crates/server/src/counters.rs`; a test keeps it current.\n",
     );
     for (title, table) in [("Per pool", PoolCounter::TABLE), ("Per listener", ListenerCounter::TABLE)] {
@@ -211,7 +289,7 @@ mod tests {
 
     #[test]
     fn the_sum_is_over_all_writers_and_a_reset_starts_from_zero() {
-        let counters: Counters<PoolCounter> = Counters::new(3);
+        let counters: Counters<PoolCounter> = Counters::default();
         for writer in 0..3 {
             counters.add(writer, PoolCounter::GetHits, 5);
         }
@@ -221,6 +299,24 @@ mod tests {
         counters.add(1, PoolCounter::GetHits, 1);
         assert_eq!(counters.sum(PoolCounter::GetHits), 1);
         assert_eq!(counters.of_writer(1, PoolCounter::GetHits), 6);
+    }
+
+    #[test]
+    fn what_was_counted_outlives_its_counters() {
+        let ledger: Ledger<PoolCounter> = Ledger::default();
+        let (kept, left) = (ledger.open(), ledger.open());
+        kept.add(0, PoolCounter::GetHits, 1);
+        left.add(17, PoolCounter::GetHits, 10);
+        left.reset();
+        left.add(17, PoolCounter::GetHits, 100);
+        drop(left);
+        for _ in 0..2 {
+            assert_eq!(ledger.sum(PoolCounter::GetHits), 101);
+            assert_eq!(ledger.of_writer(17, PoolCounter::GetHits), 110);
+            ledger.settle();
+        }
+        ledger.reset();
+        assert_eq!(ledger.sum(PoolCounter::GetHits), 0);
     }
 
     #[test]

@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
+use crate::auth::Access;
 use crate::conn::{Output, Pause, Session};
-use crate::counters::Counters;
 use crate::exec::Exec;
-use crate::pool::{Pool, Routes};
+use crate::pool::{Handles, Pool, Routes};
 use crate::settings::{Address, PoolSettings, Protocol, Settings};
-use crate::shared::{ConnectionInfo, Listener, Live, Peer, Shared};
+use crate::shared::{Books, ConnectionInfo, Listener, Live, Peer, Shared};
 
 /// Bytes a connection may leave behind as not yet understood: a line, and a value that is waited for.
 const STARVED_BYTES_MAX: usize = nuthatch_proto::LINE_BYTES_MAX + 9 * 1024;
@@ -40,30 +40,34 @@ fn contains(answers: &[u8], what: &[u8]) -> bool {
 fn answers(stream: &[u8], step: usize) -> Vec<u8> {
     let pool = PoolSettings { memory_bytes: 4 << 20, ..PoolSettings::named("default") };
     let settings = Settings { pools: vec![pool], workers: 1, debug_commands: true, ..Settings::default() };
-    let Ok(pool) = Pool::new(&settings.pools[0], 1, 1) else { panic!("a pool of 4 MiB can be made") };
+    let books = Arc::<Books>::default();
+    let Ok(pool) = Pool::new(&settings.pools[0], 1, 1, &books) else { panic!("a pool of 4 MiB can be made") };
+    let pool = Arc::new(pool);
     let listener = Arc::new(Listener {
-        number: 0,
         name: "fuzz".to_owned(),
         address: Address::Unix { path: "fuzz".into(), mode: 0 },
         protocol: Protocol::Auto,
-        pool: 0,
-        counters: Counters::new(1),
+        access: Access::Open,
+        pool: pool.number,
+        own_pool: Arc::clone(&pool),
+        counters: books.listeners.open(),
         fd: 3,
     });
-    let mut handles = [pool.store.handle()];
     let live = Live {
         settings: Arc::new(settings),
-        pools: vec![Arc::new(pool)],
+        pools: vec![pool],
+        leaving: Vec::new(),
         routes: Routes::default(),
-        text_credentials: None,
-        sasl_credentials: None,
+        listeners: vec![Arc::clone(&listener)],
     };
-    let shared = Arc::new(Shared::new(live, vec![Arc::clone(&listener)]));
+    let mut handles = Handles::default();
+    handles.follow(&live);
+    let shared = Arc::new(Shared::new(live, books));
     shared.clock.pause();
     let live = shared.live();
     let from = ConnectionInfo::new(0, 4, Peer::Unix, listener, shared.clock.now());
 
-    let mut session = Session::new();
+    let mut session = Session::new(&Access::Open);
     let mut output = Output::default();
     let mut replies = Vec::new();
     let mut input = Vec::new();

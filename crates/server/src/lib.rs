@@ -4,17 +4,22 @@
 //! test. A request flows one way: bytes, [`conn`](self) session, codec, exec, store, codec, bytes.
 #![forbid(unsafe_code)]
 
+mod accept;
 mod auth;
 mod clock;
 mod conn;
 mod control;
 pub mod counters;
+mod crew;
+mod doors;
 mod exec;
 pub mod fuzz;
 mod listen;
 mod log;
+mod per_worker;
 mod pool;
 mod prefix;
+mod reload;
 mod server;
 pub mod settings;
 mod shared;

@@ -1,12 +1,13 @@
-//! Opening listening sockets: TCP over IPv4 and IPv6, UNIX, UDP. Called once at start-up, before any thread runs.
-//! Nothing is opened but what was asked for, and nothing is accepted here.
+//! Opening listening sockets: TCP over IPv4 and IPv6, UNIX, UDP. Nothing is opened but what was asked for, and nothing is
+//! accepted here.
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
@@ -18,6 +19,43 @@ pub(crate) struct Bound {
     pub(crate) socket: Socket,
     /// The address it really has: the port the system chose instead of 0.
     pub(crate) address: Address,
+    /// The file of a UNIX socket.
+    pub(crate) file: Option<SocketFile>,
+}
+
+/// The file of a UNIX socket, told from another that may have taken its place since.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl SocketFile {
+    fn at(path: &Path) -> io::Result<SocketFile> {
+        let file = std::fs::symlink_metadata(path)?;
+        Ok(SocketFile { path: path.to_path_buf(), device: file.dev(), inode: file.ino() })
+    }
+
+    /// Whether clients that connect to the path still come to this socket.
+    pub(crate) fn is_there(&self) -> bool {
+        std::fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode))
+    }
+
+    /// Changes the permission bits.
+    pub(crate) fn set_mode(&self, mode: u32) -> io::Result<()> {
+        std::fs::set_permissions(&self.path, std::fs::Permissions::from_mode(mode & 0o777))
+    }
+}
+
+/// The file goes with the socket, unless it is another one by then.
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if self.is_there() {
+            // Nobody connects to what nobody listens on: a file that stays is replaced by the next start.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
 }
 
 /// Opens `address`. The error says what could not be opened and why.
@@ -59,7 +97,7 @@ fn bind_tcp(wanted: SocketAddr, backlog: i32) -> io::Result<Bound> {
     socket.bind(&wanted.into())?;
     socket.listen(backlog)?;
     let address = Address::Tcp(local_address(&socket)?);
-    Ok(Bound { socket, address })
+    Ok(Bound { socket, address, file: None })
 }
 
 /// A datagram that finds the receive buffer full is lost; ask for as much as the system lets us have.
@@ -73,7 +111,7 @@ fn bind_udp(wanted: SocketAddr) -> io::Result<Bound> {
     socket.set_recv_buffer_size(UDP_BUFFER_BYTES)?;
     socket.bind(&wanted.into())?;
     let address = Address::Udp(local_address(&socket)?);
-    Ok(Bound { socket, address })
+    Ok(Bound { socket, address, file: None })
 }
 
 fn local_address(socket: &Socket) -> io::Result<SocketAddr> {
@@ -84,10 +122,16 @@ fn bind_unix(path: &Path, mode: u32, backlog: i32) -> io::Result<Bound> {
     remove_stale_socket(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
     socket.bind(&SockAddr::unix(path)?)?;
+    let file = SocketFile::at(path)?;
     // Before listen(): until then nobody can connect, whatever the file's permissions.
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode & 0o777))?;
+    file.set_mode(mode)?;
     socket.listen(backlog)?;
-    Ok(Bound { socket, address: Address::Unix { path: path.to_path_buf(), mode } })
+    Ok(Bound { socket, address: Address::Unix { path: path.to_path_buf(), mode }, file: Some(file) })
+}
+
+/// The descriptor of a listening socket, for `stats conns`.
+pub(crate) fn descriptor(socket: &Socket) -> i32 {
+    socket.as_raw_fd()
 }
 
 /// Removes the socket file a dead server left behind. One that a live server answers on, or a file that is no socket,
@@ -133,14 +177,31 @@ mod tests {
     fn a_dead_servers_socket_file_is_replaced_and_a_live_ones_is_not() {
         let path = scratch("stale.sock");
         let address = Address::Unix { path: path.clone(), mode: 0o640 };
-        drop(bind(&address, 16).expect("a new socket file"));
+        let mut dead = bind(&address, 16).expect("a new socket file");
+        std::mem::forget(dead.file.take());
+        drop(dead);
         let live = bind(&address, 16).expect("the stale file is replaced");
         let mode = std::fs::metadata(&path).expect("the socket file").permissions().mode();
         assert_eq!(mode & 0o777, 0o640);
         let error = bind(&address, 16).expect_err("a live server listens").to_string();
         assert!(error.ends_with("another server answers there"), "{error}");
         drop(live);
-        std::fs::remove_file(path).expect("the socket file is there");
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_socket_file_that_took_the_place_of_ours_is_left_alone() {
+        let path = scratch("taken.sock");
+        let address = Address::Unix { path: path.clone(), mode: 0o600 };
+        let first = bind(&address, 16).expect("a new socket file");
+        std::fs::remove_file(&path).expect("the socket file");
+        let second = bind(&address, 16).expect("another socket file");
+        let is_there = |bound: &Bound| bound.file.as_ref().is_some_and(SocketFile::is_there);
+        assert!(!is_there(&first) && is_there(&second));
+        drop(first);
+        assert!(path.exists());
+        drop(second);
+        assert!(!path.exists());
     }
 
     #[test]

@@ -1,29 +1,38 @@
-//! Pools: named memory budgets, each a store and its counters, and the routes by which a key finds its pool.
-//! Made by the server at start-up and on reload; workers keep one store handle per pool. No protocol is known here.
+//! Pools: named memory budgets, each a store and its counters, the routes by which a key finds its pool, and a thread's
+//! handles on all of them. Made by the server at start-up and on reload. No protocol is known here.
 
 use std::fmt::Write as _;
+use std::ops::{Index, IndexMut};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use nuthatch_store::{Config, Events, EvictedItem, Stats, Store, StoreError};
+use nuthatch_store::{Config, Events, EvictedItem, Handle, Stats, Store, StoreError};
 
 use crate::counters::{Counters, PoolCounter};
 use crate::exec::{CLASS, ttl_shown};
 use crate::settings::PoolSettings;
-use crate::shared::Shared;
+use crate::shared::{Books, Live, Shared};
 use crate::watch::{kind, push_uri_encoded};
 
 /// A named memory budget.
 pub(crate) struct Pool {
+    /// By which everything else names it. Never given twice, so a number that is kept never leads to another pool.
+    pub(crate) number: usize,
     pub(crate) name: String,
     pub(crate) store: Arc<Store>,
-    pub(crate) counters: Counters<PoolCounter>,
+    pub(crate) counters: Arc<Counters<PoolCounter>>,
     /// The store's running totals at the last `stats reset`.
     baseline: Mutex<Stats>,
 }
 
 impl Pool {
     /// A pool as `settings` say, for `workers` threads.
-    pub(crate) fn new(settings: &PoolSettings, workers: usize, hash_seed: u64) -> Result<Pool, StoreError> {
+    pub(crate) fn new(
+        settings: &PoolSettings,
+        workers: usize,
+        hash_seed: u64,
+        books: &Books,
+    ) -> Result<Pool, StoreError> {
         let memory_bytes = usize::try_from(settings.memory_bytes).unwrap_or(usize::MAX);
         let config = Config {
             memory_bytes,
@@ -36,9 +45,10 @@ impl Pool {
             huge_pages: settings.huge_pages,
         };
         Ok(Pool {
+            number: books.pool_numbers.fetch_add(1, Ordering::Relaxed),
             name: settings.name.clone(),
             store: Store::new(config)?,
-            counters: Counters::new(workers),
+            counters: books.pools.open(),
             baseline: Mutex::default(),
         })
     }
@@ -53,10 +63,96 @@ impl Pool {
         stats
     }
 
-    /// Starts all totals from zero.
+    /// Starts the store's totals from zero.
     pub(crate) fn reset(&self) {
-        self.counters.reset();
         *self.baseline.lock().unwrap_or_else(PoisonError::into_inner) = self.store.stats();
+    }
+}
+
+/// Running totals of stores that are gone; nothing else of them is left to tell.
+#[derive(Default)]
+pub(crate) struct Totals(Stats);
+
+impl Totals {
+    /// Notes those of a pool that is going.
+    pub(crate) fn take(&mut self, pool: &Pool) {
+        self.add_to_stats(&mut pool.stats(), |total, of_pool| *total += *of_pool);
+    }
+
+    /// Adds them to the sum over the pools there are.
+    pub(crate) fn add_to(&mut self, sum: &mut Stats) {
+        self.add_to_stats(sum, |total, sum| *sum += *total);
+    }
+
+    /// Forgets them (`stats reset`).
+    pub(crate) fn reset(&mut self) {
+        *self = Totals::default();
+    }
+
+    fn add_to_stats(&mut self, other: &mut Stats, add: impl Fn(&mut u64, &mut u64)) {
+        totals(&mut self.0).into_iter().zip(totals(other)).for_each(|(total, other)| add(total, other));
+    }
+}
+
+/// One thread's handles on the stores of all pools, by the pools' numbers.
+#[derive(Default)]
+pub(crate) struct Handles(Vec<Option<OnPool>>);
+
+struct OnPool {
+    handle: Handle,
+    counters: Arc<Counters<PoolCounter>>,
+}
+
+impl Handles {
+    /// Gets a handle on every pool of `live`, and lets go of those on pools that are not in it any more.
+    pub(crate) fn follow(&mut self, live: &Live) {
+        let pools = live.all_pools();
+        let end = pools.iter().map(|pool| pool.number + 1).max().unwrap_or(0);
+        self.0.resize_with(end.max(self.0.len()), || None);
+        for (number, place) in self.0.iter_mut().enumerate() {
+            match pools.iter().find(|pool| pool.number == number) {
+                None => *place = None,
+                Some(pool) if place.is_none() => {
+                    *place = Some(OnPool { handle: pool.store.handle(), counters: Arc::clone(&pool.counters) });
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// The counters of pool number `pool`.
+    #[inline]
+    pub(crate) fn counters(&self, pool: usize) -> &Counters<PoolCounter> {
+        &self.on(pool).counters
+    }
+
+    /// All of them, in the order of the pools' numbers.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Handle> {
+        self.0.iter_mut().flatten().map(|on_pool| &mut on_pool.handle)
+    }
+
+    #[inline]
+    fn on(&self, pool: usize) -> &OnPool {
+        self.0[pool].as_ref().expect(NOT_LEFT)
+    }
+}
+
+/// Why every number that is used has its handle: who uses one keeps the pool, and handles are kept for as long as that.
+const NOT_LEFT: &str = "a pool stays for as long as anyone uses it";
+
+impl Index<usize> for Handles {
+    type Output = Handle;
+
+    #[inline]
+    fn index(&self, pool: usize) -> &Handle {
+        &self.on(pool).handle
+    }
+}
+
+impl IndexMut<usize> for Handles {
+    #[inline]
+    fn index_mut(&mut self, pool: usize) -> &mut Handle {
+        &mut self.0[pool].as_mut().expect(NOT_LEFT).handle
     }
 }
 
@@ -112,7 +208,8 @@ impl Events for EvictionReporter {
     }
 }
 
-/// Keys that begin with `prefix` live in the pool with number `pool`, whatever the listener.
+/// Keys that begin with `prefix` live in the pool with number `pool`, whatever the listener. The pool is one of the
+/// settings', so whoever keeps the routes' [`Live`] keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) prefix: Vec<u8>,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Prefixes counted at most; further ones are not counted. 8,192 of 250 bytes are 2 MiB.
@@ -28,7 +28,7 @@ struct Tally {
 /// Tallies by prefix.
 #[derive(Debug)]
 pub(crate) struct PrefixStats {
-    delimiter: u8,
+    delimiter: AtomicU8,
     enabled: AtomicBool,
     tallies: Mutex<BTreeMap<Box<[u8]>, Tally>>,
 }
@@ -36,7 +36,11 @@ pub(crate) struct PrefixStats {
 impl PrefixStats {
     /// Tallies by what stands before the first `delimiter` of a key.
     pub(crate) fn new(delimiter: u8, enabled: bool) -> PrefixStats {
-        PrefixStats { delimiter, enabled: AtomicBool::new(enabled), tallies: Mutex::default() }
+        PrefixStats {
+            delimiter: AtomicU8::new(delimiter),
+            enabled: AtomicBool::new(enabled),
+            tallies: Mutex::default(),
+        }
     }
 
     /// Whether commands are counted.
@@ -52,12 +56,19 @@ impl PrefixStats {
 
     /// The delimiter in force.
     pub(crate) fn delimiter(&self) -> u8 {
-        self.delimiter
+        self.delimiter.load(Ordering::Relaxed)
+    }
+
+    /// Tallies by another delimiter from now on, from zero: one prefix would not mean the same before and after.
+    pub(crate) fn set_delimiter(&self, delimiter: u8) {
+        self.delimiter.store(delimiter, Ordering::Relaxed);
+        self.reset();
     }
 
     /// Counts one access. Keys without the delimiter are not counted.
     pub(crate) fn record(&self, key: &[u8], access: Access) {
-        let Some(end) = key.iter().position(|&byte| byte == self.delimiter) else { return };
+        let delimiter = self.delimiter();
+        let Some(end) = key.iter().position(|&byte| byte == delimiter) else { return };
         let mut tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
         let prefix = &key[..end];
         if !tallies.contains_key(prefix) {

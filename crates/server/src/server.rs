@@ -2,25 +2,24 @@
 //! here before the first thread runs, so that a start that cannot succeed changes nothing.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::path::Path;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use nuthatch_store::StoreError;
 use tokio::runtime::Builder;
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use crate::auth::{Credentials, CredentialsError};
-use crate::control;
-use crate::counters::Counters;
-use crate::listen::{self, BindError, Bound};
+use crate::auth::{Access, CredentialsError};
+use crate::control::{Command, Control};
+use crate::crew::Crew;
+use crate::doors::Doors;
+use crate::listen::BindError;
 use crate::log::Level;
-use crate::pool::{Pool, Route, Routes};
-use crate::settings::{Address, ListenerSettings, Settings};
-use crate::shared::{Listener, Live, Shared};
-use crate::worker::{self, Message};
+use crate::reload;
+use crate::settings::{Address, Settings, WORKERS_MAX};
+use crate::shared::{Books, Live, Shared};
 
 /// A server that has not started.
 #[derive(Debug)]
@@ -32,41 +31,43 @@ impl Server {
     /// # Errors
     /// In a sentence, what could not be opened or read and why. Nothing is left open then.
     pub fn start(settings: Settings) -> Result<Running, StartError> {
-        let live = live(&Arc::new(settings), None)?;
-        let settings = Arc::clone(&live.settings);
-        let (sockets, left_out) = open_listeners(&settings)?;
-        let listeners = sockets.iter().map(|(_, listener)| Arc::clone(listener)).collect();
-        let shared = Arc::new(Shared::new(live, listeners));
+        let settings = Settings { workers: settings.workers.clamp(1, WORKERS_MAX), ..settings };
+        let books = Arc::<Books>::default();
+        let access = Access::read(&settings).map_err(StartError::Credentials)?;
+        let pools = reload::pools_of(&settings, &[], &[], &books)?;
+        let (doors, left_out) = Doors::open(&settings, &books).map_err(StartError::Listener)?;
+        let live = Live {
+            routes: reload::routes_of(&settings, &pools),
+            listeners: doors.listeners(&pools, &access),
+            leaving: Vec::new(),
+            pools,
+            settings: Arc::new(settings),
+        };
+        let shared = Arc::new(Shared::new(live.clone(), books));
         for error in left_out {
             shared.log.line(Level::Warning, format_args!("{error}; going on without it"));
         }
-        let live = shared.live();
-        let mut workers = Vec::with_capacity(settings.workers);
-        for number in 0..settings.workers {
-            workers.push(worker::start(&shared, &live, number).map_err(StartError::Thread)?);
-        }
-        let inboxes = workers.iter().map(|worker| worker.inbox.clone()).collect();
         let runtime = Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
-        let control = {
-            let shared = Arc::clone(&shared);
-            let run = move || runtime.block_on(control::run(shared, sockets, workers));
-            std::thread::Builder::new().name("control".to_owned()).spawn(run).map_err(StartError::Thread)?
-        };
-        Ok(Running { shared, inboxes, control: Mutex::new(Some(control)) })
+        let crew = Crew::start(&shared, &live, live.settings.workers).map_err(StartError::Thread)?;
+        let (commands, asked) = unbounded_channel();
+        let control = Control::new(&shared, doors, crew, access);
+        let run = move || runtime.block_on(control.run(asked));
+        let control = std::thread::Builder::new().name("control".to_owned()).spawn(run).map_err(StartError::Thread)?;
+        Ok(Running { shared, commands, control: Mutex::new(Some(control)) })
     }
 }
 
 /// A server that runs. Dropping it ends it.
 pub struct Running {
     shared: Arc<Shared>,
-    inboxes: Vec<UnboundedSender<Message>>,
+    commands: UnboundedSender<Command>,
     control: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Running {
     /// Where it listens, in the order of the settings; ports that the system chose are filled in.
     pub fn addresses(&self) -> Vec<Address> {
-        self.shared.listeners.iter().map(|listener| listener.address.clone()).collect()
+        self.shared.live().listeners.iter().map(|listener| listener.address.clone()).collect()
     }
 
     /// The settings in force.
@@ -74,31 +75,19 @@ impl Running {
         Arc::clone(&self.shared.live().settings)
     }
 
-    /// Applies what can be changed while running, without closing a connection, and reads the credential files again.
-    /// Returns what was changed and what waits for a restart, as sentences for the operator.
+    /// Applies everything that can change while running, and reads the files of users again. No connection is closed and
+    /// no request disturbed: what has begun ends with the settings it began with, and open connections keep what their
+    /// listener was when they connected. Returns when new connections are served by the new settings; open ones follow
+    /// between two requests. What came of it are phrases for the operator.
     ///
     /// # Errors
-    /// When a credentials file is bad or a pool cannot have the memory it is given; what was in force stays in force.
+    /// When a file of users is bad or a new pool cannot be made: then nothing changes. Likewise when the server has
+    /// ended.
     pub fn reload(&self, settings: &Settings) -> Result<Reloaded, StartError> {
-        let old = self.shared.live();
-        let reload = old.settings.diff(settings);
-        let new = Arc::new(live(&Arc::new(reload.settings), Some(&old.pools))?);
-        for (pool, wanted) in new.pools.iter().zip(&new.settings.pools) {
-            let bytes = usize::try_from(wanted.memory_bytes).unwrap_or(usize::MAX);
-            if pool.store.memory_limit() != bytes {
-                pool.store.set_memory_limit(bytes).map_err(|error| StartError::Pool(pool.name.clone(), error))?;
-            }
-        }
-        if new.settings.verbosity != old.settings.verbosity {
-            self.shared.log.set_level(u32::from(new.settings.verbosity));
-        }
-        self.shared.buffers.set_limit(&new.settings);
-        self.shared.replace_live(Arc::clone(&new));
-        for inbox in &self.inboxes {
-            // A worker that is gone needs no settings.
-            let _ = inbox.send(Message::Reload(Arc::clone(&new)));
-        }
-        Ok(Reloaded { changed: reload.changed, waiting: reload.waiting })
+        let (answer, answered) = channel();
+        let command = Command::Reload(Box::new(settings.clone()), answer);
+        self.commands.send(command).map_err(|_| StartError::Ended)?;
+        answered.recv().map_err(|_| StartError::Ended)?
     }
 
     /// Asks the server to end: answers in flight are finished, then everything closes. [`Running::wait`] waits for it.
@@ -141,6 +130,8 @@ pub struct Reloaded {
     pub changed: Vec<String>,
     /// What will be different after a restart.
     pub waiting: Vec<String>,
+    /// What was tried and could not be done, such as listening on an address that is taken. A later reload tries again.
+    pub failed: Vec<String>,
 }
 
 /// Why a server cannot start, or cannot take new settings.
@@ -155,6 +146,8 @@ pub enum StartError {
     Pool(String, StoreError),
     /// The system does not give a thread or what it needs.
     Thread(io::Error),
+    /// The server has ended.
+    Ended,
 }
 
 impl fmt::Display for StartError {
@@ -164,6 +157,7 @@ impl fmt::Display for StartError {
             StartError::Credentials(error) => error.fmt(f),
             StartError::Pool(name, error) => write!(f, "pool {name}: {error}"),
             StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),
+            StartError::Ended => f.write_str("the server has ended"),
         }
     }
 }
@@ -175,95 +169,7 @@ impl std::error::Error for StartError {
             StartError::Credentials(error) => Some(error),
             StartError::Pool(_, error) => Some(error),
             StartError::Thread(error) => Some(error),
+            StartError::Ended => None,
         }
     }
-}
-
-/// What `settings` put in force, with `pools` if there are some already.
-fn live(settings: &Arc<Settings>, pools: Option<&[Arc<Pool>]>) -> Result<Live, StartError> {
-    let credentials = |path: Option<&Path>| {
-        let read = path.map(Credentials::read).transpose();
-        read.map(|credentials| credentials.map(Arc::new)).map_err(StartError::Credentials)
-    };
-    let pools = match pools {
-        Some(pools) => pools.to_vec(),
-        None => new_pools(settings)?,
-    };
-    let route = |route: &crate::settings::RouteSettings| Route { prefix: route.prefix.clone(), pool: route.pool };
-    Ok(Live {
-        settings: Arc::clone(settings),
-        pools,
-        routes: Routes::new(settings.routes.iter().map(route).collect()),
-        text_credentials: credentials(settings.auth_file.as_deref())?,
-        sasl_credentials: credentials(settings.sasl_file.as_deref())?,
-    })
-}
-
-fn new_pools(settings: &Settings) -> Result<Vec<Arc<Pool>>, StartError> {
-    // The standard library's hasher is seeded by the system's randomness: nobody outside knows which keys collide.
-    let seed = settings.hash_seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
-    let make = |pool: &crate::settings::PoolSettings| {
-        let made = Pool::new(pool, settings.workers, seed);
-        made.map(Arc::new).map_err(|error| StartError::Pool(pool.name.clone(), error))
-    };
-    settings.pools.iter().map(make).collect()
-}
-
-/// Sockets with their listeners.
-type Open = Vec<(socket2::Socket, Arc<Listener>)>;
-
-/// Opens every listener, and says which that nobody asked for by itself could not be opened.
-fn open_listeners(settings: &Settings) -> Result<(Open, Vec<BindError>), StartError> {
-    let mut open = Open::new();
-    let mut left_out = Vec::new();
-    let mut shared_port = None;
-    for wanted in &settings.listeners {
-        let backlog = i32::try_from(settings.backlog).unwrap_or(i32::MAX);
-        match listen::bind(&with_port(&wanted.address, shared_port), backlog) {
-            Ok(bound) => {
-                shared_port = shared_port.or(port_chosen(&wanted.address, &bound));
-                open.push(listener(open.len(), wanted, bound, settings.workers));
-            }
-            Err(error) if wanted.required => return Err(StartError::Listener(error)),
-            Err(error) => left_out.push(error),
-        }
-    }
-    Ok((open, left_out))
-}
-
-/// A second address of a free port is listened on at the port that the first was given, so that `localhost` is one
-/// server whichever address it turns out to be.
-fn with_port(address: &Address, port: Option<u16>) -> Address {
-    match (address, port) {
-        (Address::Tcp(tcp), Some(port)) if tcp.port() == 0 && tcp.is_ipv6() && tcp.ip().is_loopback() => {
-            Address::Tcp((tcp.ip(), port).into())
-        }
-        _ => address.clone(),
-    }
-}
-
-fn port_chosen(wanted: &Address, bound: &Bound) -> Option<u16> {
-    match (wanted, &bound.address) {
-        (Address::Tcp(wanted), Address::Tcp(real)) if wanted.port() == 0 => Some(real.port()),
-        _ => None,
-    }
-}
-
-fn listener(
-    number: usize,
-    wanted: &ListenerSettings,
-    bound: Bound,
-    workers: usize,
-) -> (socket2::Socket, Arc<Listener>) {
-    let Bound { socket, address } = bound;
-    let listener = Listener {
-        number,
-        name: wanted.tag.clone().unwrap_or_else(|| address.to_string()),
-        fd: control::descriptor(&socket),
-        address,
-        protocol: wanted.protocol,
-        pool: wanted.pool,
-        counters: Counters::new(workers),
-    };
-    (socket, Arc::new(listener))
 }

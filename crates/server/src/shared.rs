@@ -8,16 +8,17 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::task::Waker;
 
 use tokio::sync::Notify;
 
-use crate::auth::Credentials;
+use crate::auth::Access;
 use crate::clock::Clock;
-use crate::counters::{Counters, ListenerCounter};
+use crate::counters::{Counters, Ledger, ListenerCounter, PoolCounter};
 use crate::log::Log;
-use crate::pool::{Pool, Routes};
+use crate::per_worker::PerWorker;
+use crate::pool::{Pool, Routes, Totals};
 use crate::prefix::PrefixStats;
 use crate::settings::{Address, Protocol, Settings};
 use crate::watch::Watchers;
@@ -32,41 +33,63 @@ pub(crate) struct Shared {
     pub(crate) log: Log,
     pub(crate) watchers: Watchers,
     pub(crate) prefixes: PrefixStats,
-    pub(crate) listeners: Vec<Arc<Listener>>,
-    pub(crate) registries: Vec<Registry>,
+    pub(crate) registries: PerWorker<Registry>,
     pub(crate) connections: Connections,
     pub(crate) buffers: BufferBudget,
     pub(crate) knobs: Mutex<Knobs>,
-    /// What a reload replaces. Workers keep their own `Arc` of it.
+    pub(crate) books: Arc<Books>,
+    /// What a reload replaces. Workers keep a copy of their own.
     live: RwLock<Arc<Live>>,
     stop: Stop,
 }
 
-/// What a reload may change.
+/// What was counted, also by pools and listeners that are gone.
+#[derive(Default)]
+pub(crate) struct Books {
+    pub(crate) listeners: Ledger<ListenerCounter>,
+    pub(crate) pools: Ledger<PoolCounter>,
+    /// Pools that there ever were.
+    pub(crate) pool_numbers: AtomicUsize,
+    /// Of stores that are gone.
+    pub(crate) stores: Mutex<Totals>,
+}
+
+/// What is in force: never changed, only replaced as a whole. A worker is sent its copy in its inbox and takes it
+/// between two polls, so whatever is executed in one poll is executed with one of these, and without a lock. What goes
+/// on across polls - a dump, a value that is arriving - keeps the one it began with, and thereby its pools.
+#[derive(Clone)]
 pub(crate) struct Live {
     pub(crate) settings: Arc<Settings>,
+    /// In the order of the settings.
     pub(crate) pools: Vec<Arc<Pool>>,
+    /// Pools that are in the settings no more and still used by connections. Whoever uses one has an `Arc` elsewhere.
+    pub(crate) leaving: Vec<Weak<Pool>>,
     pub(crate) routes: Routes,
-    /// Who may use text connections (`-Y`).
-    pub(crate) text_credentials: Option<Arc<Credentials>>,
-    /// Who may use binary connections (`-S`).
-    pub(crate) sasl_credentials: Option<Arc<Credentials>>,
+    /// Those that are open, in the order of the settings.
+    pub(crate) listeners: Vec<Arc<Listener>>,
+}
+
+impl Live {
+    /// Every pool there is, also those that are leaving.
+    pub(crate) fn all_pools(&self) -> Vec<Arc<Pool>> {
+        self.pools.iter().cloned().chain(self.leaving.iter().filter_map(Weak::upgrade)).collect()
+    }
 }
 
 impl Shared {
     /// The state of a server that is about to start.
-    pub(crate) fn new(live: Live, listeners: Vec<Arc<Listener>>) -> Shared {
+    pub(crate) fn new(live: Live, books: Arc<Books>) -> Shared {
         let settings = Arc::clone(&live.settings);
         Shared {
             clock: Clock::new(),
             log: Log::new(settings.verbosity),
             watchers: Watchers::default(),
             prefixes: PrefixStats::new(settings.prefix_delimiter, settings.detail_enabled),
-            listeners,
-            registries: (0..settings.workers).map(|_| Registry::default()).collect(),
+            registries: PerWorker::default(),
             connections: Connections::default(),
             buffers: BufferBudget::new(&settings),
             knobs: Mutex::new(Knobs::new(&settings)),
+            books,
             live: RwLock::new(Arc::new(live)),
             stop: Stop::default(),
         }
@@ -91,11 +114,6 @@ impl Shared {
     pub(crate) fn stop(&self) -> &Stop {
         &self.stop
     }
-
-    /// Sum of a counter over all listeners since the last reset.
-    pub(crate) fn listener_sum(&self, counter: ListenerCounter) -> u64 {
-        self.listeners.iter().map(|listener| listener.counters.sum(counter)).sum()
-    }
 }
 
 /// The request to end the server, from a signal or a `shutdown` command.
@@ -118,18 +136,22 @@ impl Stop {
     }
 }
 
-/// One configured address.
+/// What a client that connects to an address gets. Never changed: after a reload new connections are given a new one, and
+/// older ones keep theirs.
 pub(crate) struct Listener {
-    /// Its place among all listeners.
-    pub(crate) number: usize,
     /// What it is called in logs and counters.
     pub(crate) name: String,
     /// Where it really listens.
     pub(crate) address: Address,
     pub(crate) protocol: Protocol,
-    /// The pool of keys that no route sends elsewhere.
+    /// Who may use it.
+    pub(crate) access: Access,
+    /// The number of the pool of keys that no route sends elsewhere.
     pub(crate) pool: usize,
-    pub(crate) counters: Counters<ListenerCounter>,
+    /// That pool. It is there for as long as a connection of this listener is.
+    pub(crate) own_pool: Arc<Pool>,
+    /// The address's: they go on when the listener is changed.
+    pub(crate) counters: Arc<Counters<ListenerCounter>>,
     /// The descriptor, for `stats conns`.
     pub(crate) fd: RawFd,
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use nuthatch_proto::udp;
 use tokio::net::UdpSocket;
+use tokio::sync::watch;
 
 use crate::conn::{Output, Pause, Session};
 use crate::counters::ListenerCounter;
@@ -22,31 +23,68 @@ const DATAGRAM_BYTES_MAX: usize = 64 * 1024;
 /// Longest answer to one datagram: room for an item of the default limit. Dumps of the store do not go over UDP.
 const ANSWER_BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// Serves `socket` for as long as the worker runs.
-pub(crate) async fn serve(socket: UdpSocket, listener: Arc<Listener>) {
+/// What is answered at most of what has arrived when a socket closes: whoever keeps sending does not keep it open.
+const DATAGRAMS_QUEUED_MAX: u32 = 10_000;
+
+/// Serves `socket` until the other end of `until` says so or goes, and answers what has arrived by then.
+pub(crate) async fn serve(socket: UdpSocket, listener: Arc<Listener>, mut until: watch::Receiver<bool>) {
     let mut datagram = vec![0; DATAGRAM_BYTES_MAX];
-    let fd = socket.as_raw_fd();
-    loop {
-        let (bytes, from) = match socket.recv_from(&mut datagram).await {
-            Ok(received) => received,
-            // A destination that was unreachable for an earlier answer is reported here; it concerns no other client.
-            Err(error) if is_about_one_client(&error) => continue,
-            Err(error) => {
-                worker::with(|worker| {
-                    let name = &listener.name;
-                    worker.shared.log.line(Level::Error, format_args!("listener {name} gave up: {error}"));
-                });
-                return;
+    let mut is_well = true;
+    let mut is_ending = false;
+    let mut queued_max = DATAGRAMS_QUEUED_MAX;
+    while is_well && queued_max > 0 {
+        let received = if is_ending {
+            queued_max -= 1;
+            // Whoever serves the socket from now on, if anyone does, reads from the same queue.
+            socket.try_recv_from(&mut datagram)
+        } else {
+            tokio::select! {
+                biased;
+                _ = until.changed() => {
+                    is_ending = true;
+                    continue;
+                }
+                received = socket.recv_from(&mut datagram) => received,
             }
         };
-        let Some((request_id, reply)) = answer(&datagram[..bytes], from, fd, &listener) else { continue };
-        let Some(parts) = udp::split(request_id, &reply) else { continue };
-        for (header, payload) in parts {
-            let part = [&header[..], payload].concat();
-            // A datagram that cannot be sent is lost, as datagrams may be.
-            let _ = socket.send_to(&part, from).await;
+        if is_ending && received.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            break;
         }
+        is_well = respond(&socket, &datagram, received, &listener).await;
     }
+    // Whoever waits for the end of `until` may want the port.
+    drop(socket);
+    drop(until);
+    worker::with(|worker| worker.datagram_sockets -= 1);
+}
+
+/// Answers one datagram. False when the socket is of no use any more.
+async fn respond(
+    socket: &UdpSocket,
+    datagram: &[u8],
+    received: io::Result<(usize, SocketAddr)>,
+    listener: &Arc<Listener>,
+) -> bool {
+    let (bytes, from) = match received {
+        Ok(received) => received,
+        // A destination that was unreachable for an earlier answer is reported here; it concerns no other client.
+        Err(error) if is_about_one_client(&error) => return true,
+        Err(error) => {
+            worker::with(|worker| {
+                let name = &listener.name;
+                worker.shared.log.line(Level::Error, format_args!("listener {name} gave up: {error}"));
+            });
+            return false;
+        }
+    };
+    let Some((request_id, reply)) = answer(&datagram[..bytes], from, socket.as_raw_fd(), listener) else { return true };
+    let Some(parts) = udp::split(request_id, &reply) else { return true };
+    for (header, payload) in parts {
+        let part = [&header[..], payload].concat();
+        // A datagram that cannot be sent is lost, as datagrams may be.
+        let _ = socket.send_to(&part, from).await;
+    }
+    true
 }
 
 /// The answer to one datagram and the number it is asked under; `None` when there is none.
@@ -75,7 +113,7 @@ fn answer(datagram: &[u8], from: SocketAddr, fd: i32, listener: &Arc<Listener>) 
 
 /// Executes everything in `request`; `None` when the answer is too long or would never end.
 fn execute(worker: &mut Worker, info: &ConnectionInfo, request: &[u8]) -> Option<Vec<u8>> {
-    let mut session = Session::new();
+    let mut session = Session::new(&info.listener.access);
     let mut reply = Vec::new();
     let mut at = 0;
     let mut output = Output::default();

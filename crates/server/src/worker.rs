@@ -11,13 +11,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use nuthatch_store::{Handle, Seconds};
+use nuthatch_store::Seconds;
 use tokio::net::{TcpStream, UdpSocket, UnixStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
 
 use crate::conn::{Connection, Output, Stream};
 use crate::log::Level;
+use crate::pool::Handles;
 use crate::shared::{Activity, ConnectionInfo, Kick, Listener, Live, Peer, Shared};
 use crate::udp;
 
@@ -46,8 +48,9 @@ pub(crate) struct Worker {
     pub(crate) live: Arc<Live>,
     /// Its number, by which it finds its own counters.
     pub(crate) number: usize,
-    /// One per pool, in the order of [`Live::pools`].
-    pub(crate) handles: Vec<Handle>,
+    pub(crate) handles: Handles,
+    /// UDP sockets it serves.
+    pub(crate) datagram_sockets: usize,
     /// Bytes of the connection that is being polled. Means nothing between polls.
     pub(crate) input: Box<[u8]>,
     /// Answers of the connection that is being polled. Empty between polls.
@@ -82,63 +85,126 @@ pub(crate) enum AcceptedSocket {
 /// What the control thread tells a worker.
 pub(crate) enum Message {
     Connection(Accepted),
-    /// Serve this UDP socket for as long as the server runs.
-    Datagrams(std::net::UdpSocket, Arc<Listener>),
-    /// The settings changed.
+    /// Serve this UDP socket until the other end of the channel says so or goes.
+    Datagrams(std::net::UdpSocket, Arc<Listener>, watch::Receiver<bool>),
+    /// Execute what comes from now on with this. It is this worker's own copy, of which no other counts references.
     Reload(Arc<Live>),
+    /// End if nothing is left to serve, and if the post is still in this round.
+    EndIfIdle(u32),
     /// Let connections finish, then end.
     Stop,
+}
+
+/// Whether a worker is wanted. The control thread dismisses and recalls it; the worker itself leaves once it has nothing
+/// to do any more. Rounds are counted, so that a dismissal which was followed by a recall ends nobody.
+///
+/// | value | means |
+/// |---|---|
+/// | even | it is wanted |
+/// | odd | it is dismissed: no new connections, the ones it has live on |
+/// | [`Post::LEFT`] | it has left |
+#[derive(Debug, Default)]
+pub(crate) struct Post(AtomicU32);
+
+impl Post {
+    const LEFT: u32 = u32::MAX;
+
+    /// Dismisses the worker if it is wanted. The round to end in, or `None` when it has left.
+    pub(crate) fn dismiss(&self) -> Option<u32> {
+        let round = self.0.load(Ordering::Acquire);
+        match round {
+            Post::LEFT => None,
+            round if round % 2 == 1 => Some(round),
+            round => {
+                // A wanted worker changes nothing here.
+                self.0.store(round + 1, Ordering::Release);
+                Some(round + 1)
+            }
+        }
+    }
+
+    /// Wants the worker again if it was dismissed. False when it has left.
+    pub(crate) fn recall(&self) -> bool {
+        let round = self.0.load(Ordering::Acquire);
+        round.is_multiple_of(2)
+            || round != Post::LEFT
+                && self.0.compare_exchange(round, round + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Leaves, if the dismissal of `round` still stands.
+    fn leave(&self, round: u32) -> bool {
+        self.0.compare_exchange(round, Post::LEFT, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
 }
 
 /// A running worker, as the control thread sees it.
 pub(crate) struct WorkerHandle {
     pub(crate) inbox: UnboundedSender<Message>,
+    pub(crate) post: Arc<Post>,
     pub(crate) thread: JoinHandle<()>,
 }
 
 /// Starts worker `number`.
-pub(crate) fn start(shared: &Arc<Shared>, live: &Arc<Live>, number: usize) -> io::Result<WorkerHandle> {
+pub(crate) fn start(shared: &Arc<Shared>, live: &Live, number: usize) -> io::Result<WorkerHandle> {
     // No time driver: it would read the clock at every wait.
     let runtime = Builder::new_current_thread().enable_io().build()?;
     let (inbox, messages) = unbounded_channel();
+    let mut handles = Handles::default();
+    handles.follow(live);
     let worker = Worker {
         shared: Arc::clone(shared),
-        live: Arc::clone(live),
+        live: Arc::new(live.clone()),
         number,
-        handles: live.pools.iter().map(|pool| pool.store.handle()).collect(),
+        handles,
+        datagram_sockets: 0,
         input: vec![0; INPUT_BYTES].into_boxed_slice(),
         output: Output::with_capacity(OUTPUT_BYTES),
     };
-    let thread =
-        std::thread::Builder::new().name(format!("worker-{number}")).spawn(move || run(worker, runtime, messages))?;
-    Ok(WorkerHandle { inbox, thread })
+    let post = Arc::<Post>::default();
+    let run = {
+        let post = Arc::clone(&post);
+        move || run(worker, runtime, messages, &post)
+    };
+    let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(run)?;
+    Ok(WorkerHandle { inbox, post, thread })
 }
 
-fn run(worker: Worker, runtime: Runtime, messages: UnboundedReceiver<Message>) {
+fn run(worker: Worker, runtime: Runtime, messages: UnboundedReceiver<Message>, post: &Post) {
     let shared = Arc::clone(&worker.shared);
     let number = worker.number;
     WORKER.with_borrow_mut(|slot| *slot = Some(worker));
     runtime.block_on(async {
-        serve(&shared, number, messages).await;
+        serve(&shared, number, messages, post).await;
     });
     // Ends what did not end by itself; connections give back their buffers and counts as they are dropped.
     drop(runtime);
     WORKER.with_borrow_mut(|slot| *slot = None);
 }
 
-async fn serve(shared: &Arc<Shared>, number: usize, mut messages: UnboundedReceiver<Message>) {
+async fn serve(shared: &Arc<Shared>, number: usize, mut messages: UnboundedReceiver<Message>, post: &Post) {
     while let Some(message) = messages.recv().await {
         match message {
             Message::Connection(accepted) => open(shared, number, accepted),
-            Message::Datagrams(socket, listener) => match UdpSocket::from_std(socket) {
-                Ok(socket) => drop(tokio::spawn(udp::serve(socket, listener))),
+            Message::Datagrams(socket, listener, until) => match UdpSocket::from_std(socket) {
+                Ok(socket) => {
+                    with(|worker| worker.datagram_sockets += 1);
+                    drop(tokio::spawn(udp::serve(socket, listener, until)));
+                }
                 Err(error) => {
                     let name = &listener.name;
                     shared.log.line(Level::Error, format_args!("cannot serve listener {name}: {error}"));
                 }
             },
-            // The pools stay the same, and so do the handles.
-            Message::Reload(live) => with(|worker| worker.live = live),
+            Message::Reload(live) => with(|worker| {
+                worker.handles.follow(&live);
+                worker.live = live;
+            }),
+            Message::EndIfIdle(round) => {
+                let is_idle = shared.registries.of(number).len() == 0 && with(|worker| worker.datagram_sockets == 0);
+                if is_idle && post.leave(round) {
+                    break;
+                }
+            }
             Message::Stop => break,
         }
     }
@@ -174,7 +240,7 @@ async fn drain(shared: &Arc<Shared>, number: usize, messages: &mut UnboundedRece
             open(shared, number, accepted);
         }
     }
-    let registry = &shared.registries[number];
+    let registry = shared.registries.of(number);
     registry.for_each(|connection| connection.kick(Kick::Stop));
     let deadline = Instant::now() + DRAIN_TIME_MAX;
     while registry.len() > 0 && Instant::now() < deadline {
@@ -188,7 +254,7 @@ async fn drain(shared: &Arc<Shared>, number: usize, messages: &mut UnboundedRece
 /// in a worker would have the kernel set and clear one at every wait. `is_pressed`: a store has just refused a write for
 /// want of memory, so that nobody may keep some who does not use it.
 pub(crate) fn sweep(shared: &Shared, now: Seconds, idle_seconds_max: u32, is_pressed: bool) {
-    for registry in &shared.registries {
+    for (_, registry) in shared.registries.iter() {
         registry.for_each(|connection| sweep_one(connection, now, idle_seconds_max, is_pressed));
     }
 }
@@ -207,4 +273,22 @@ fn sweep_one(connection: &ConnectionInfo, now: Seconds, idle_seconds_max: u32, i
         _ => return,
     };
     connection.kick(kick);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recalled_worker_does_not_leave_by_an_older_dismissal() {
+        let post = Post::default();
+        let first = post.dismiss().expect("it is there");
+        assert_eq!(post.dismiss(), Some(first));
+        assert!(post.recall() && post.recall());
+        let second = post.dismiss().expect("it is there");
+        assert!(!post.leave(first));
+        assert!(post.leave(second));
+        assert!(!post.recall());
+        assert_eq!(post.dismiss(), None);
+    }
 }

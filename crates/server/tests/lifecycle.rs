@@ -1,4 +1,4 @@
-//! Starting, reloading and ending.
+//! Starting and ending.
 
 mod common;
 
@@ -6,9 +6,9 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 
-use common::{Client, address, eventually, settings, start};
+use common::{Client, address, settings, start};
 use nuthatch_server::Server;
-use nuthatch_server::settings::{Address, RouteSettings, Settings};
+use nuthatch_server::settings::{Address, Settings};
 
 fn scratch(name: &str) -> std::path::PathBuf {
     std::env::temp_dir().join(format!("nuthatch-lifecycle-{}-{name}", std::process::id()))
@@ -54,45 +54,6 @@ fn shutdown_ends_the_server_when_it_is_allowed() {
         client.expect_close();
         server.wait();
     }
-}
-
-#[test]
-fn a_reload_changes_what_it_can_and_closes_nothing() {
-    let passwords = scratch("passwords");
-    std::fs::write(&passwords, "anna:old\n").expect("a file");
-    let mut first = settings();
-    first.pools.push(nuthatch_server::settings::PoolSettings::named("pages"));
-    first.auth_file = Some(passwords.clone());
-    let server = start(first.clone());
-    let mut client = Client::connect(&server);
-    client.ask("set a 0 0 8\r\nanna old\r\n", "STORED\r\n");
-    client.ask("set a 0 0 1\r\n1\r\nset page:1 0 0 1\r\n1\r\n", "STORED\r\nSTORED\r\n");
-
-    std::fs::write(&passwords, "anna:new\n").expect("a file");
-    let mut second = first.clone();
-    second.pools[0].memory_bytes = 128 << 20;
-    second.routes.push(RouteSettings { prefix: b"page:".to_vec(), pool: 1 });
-    second.idle_timeout_seconds = 500;
-    second.workers = 7;
-    let reloaded = server.reload(&second).expect("a good reload");
-    assert_eq!(reloaded.waiting, ["workers: 2 to 7"]);
-    assert_eq!(reloaded.changed.len(), 3, "{:?}", reloaded.changed);
-    assert_eq!(client.number("limit_maxbytes"), (128 + 64) << 20);
-    // Workers take new settings one after the other, each between two requests.
-    eventually(|| {
-        client.send("get page:1\r\n");
-        client.read_until("END\r\n") == "END\r\n"
-    });
-    client.ask("get a\r\n", "VALUE a 0 1\r\n1\r\nEND\r\n");
-    let mut other = Client::connect(&server);
-    other.ask("set a 0 0 8\r\nanna old\r\n", "CLIENT_ERROR authentication failure\r\n");
-    other.ask("set a 0 0 8\r\nanna new\r\n", "STORED\r\n");
-
-    std::fs::write(&passwords, "nonsense\n").expect("a file");
-    let error = server.reload(&second).expect_err("a bad file").to_string();
-    assert!(error.ends_with("line 1: a line is user:password"), "{error}");
-    other.ask("mn\r\n", "MN\r\n");
-    std::fs::remove_file(passwords).expect("the file");
 }
 
 #[test]

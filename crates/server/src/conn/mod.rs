@@ -114,15 +114,15 @@ impl Connection {
         listener.counters.add(worker, ListenerCounter::Opened, 1);
         let fd = stream.as_raw_fd();
         let info = Arc::new(ConnectionInfo::new(id, fd, peer, listener, shared.clock.now()));
-        shared.registries[worker].insert(&info);
+        shared.registries.of(worker).insert(&info);
         shared.log.line(Level::Command, format_args!("<{fd} new client connection from {peer}"));
         shared.watchers.emit(kind::CONNEVENTS, |line| describe(line, "conn_new", &info, None));
         Connection {
             stream,
+            session: Session::new(&info.listener.access),
             info,
             shared: Arc::clone(shared),
             worker,
-            session: Session::new(),
             input: Vec::new(),
             input_start: 0,
             is_starved: false,
@@ -205,7 +205,7 @@ impl Connection {
             };
             if pause == Pause::Turn {
                 self.info.listener.counters.add(self.worker, ListenerCounter::Yields, 1);
-                if worker.shared.registries[self.worker].len() > 1 {
+                if worker.shared.registries.of(self.worker).len() > 1 {
                     self.output.take_unsent(&mut worker.output);
                     cx.waker().wake_by_ref();
                     return Ok(Turn::Wait);
@@ -400,7 +400,7 @@ impl Drop for Connection {
             self.shared.watchers.remove(watcher);
         }
         let _ = self.shared.buffers.resize(self.charged_bytes, 0);
-        self.shared.registries[self.worker].remove(self.info.id);
+        self.shared.registries.of(self.worker).remove(self.info.id);
         self.info.listener.counters.add(self.worker, ListenerCounter::Closed, 1);
         let fd = self.info.fd;
         self.shared.log.line(Level::Command, format_args!("<{fd} connection closed."));

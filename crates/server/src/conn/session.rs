@@ -21,6 +21,7 @@ use nuthatch_proto::meta::{KEY_SCRATCH, MetaSet};
 use nuthatch_proto::{Protocol, WireError, detect};
 use nuthatch_store::{Reservation, SetOutcome};
 
+use crate::auth::Access;
 use crate::counters::ListenerCounter;
 use crate::exec::admin::{self, Verdict};
 use crate::exec::dump::Dump;
@@ -29,7 +30,7 @@ use crate::exec::text_store::{self, Plan};
 use crate::exec::{Exec, Flow, binary as binary_exec, meta, text_modify};
 use crate::log::{Escaped, Level};
 use crate::settings;
-use crate::shared::Activity;
+use crate::shared::{Activity, Live};
 use crate::watch::{Watcher, kind, push_uri_encoded};
 
 /// Values up to this size that have not arrived whole are waited for in the connection's own buffer; larger ones are
@@ -42,7 +43,8 @@ const SASL_BYTES_MAX: u32 = 1024;
 /// One client's protocol state.
 pub(crate) struct Session {
     phase: Phase,
-    authenticated: bool,
+    /// The client has to say who it is first.
+    locked: bool,
     /// A request is there whose small value has not arrived whole.
     awaits_value: bool,
 }
@@ -60,6 +62,8 @@ enum Phase {
 
 /// A retrieval whose keys are taken as they arrive, or that waits for the client to take the answers so far.
 struct KeysInProgress {
+    /// What was in force when it began: all its keys are routed alike.
+    live: Arc<Live>,
     keys: KeysContinuation,
     lookup: Lookup,
     /// The line had arrived whole and its keys were checked; what remains is sure to be good.
@@ -74,6 +78,8 @@ struct ValueInProgress {
     reservation: Reservation,
     value_bytes: usize,
     binary: bool,
+    /// Keeps the pool.
+    _live: Arc<Live>,
 }
 
 /// Why [`Session::run`] came back.
@@ -100,9 +106,9 @@ enum Step {
 }
 
 impl Session {
-    /// A client that has said nothing yet.
-    pub(crate) fn new() -> Session {
-        Session { phase: Phase::Detect, authenticated: false, awaits_value: false }
+    /// A client that has said nothing yet, where `access` decides who is served.
+    pub(crate) fn new(access: &Access) -> Session {
+        Session { phase: Phase::Detect, locked: access.is_locked(), awaits_value: false }
     }
 
     /// What the client is doing, for `stats conns`, unless it is writing.
@@ -188,16 +194,11 @@ impl Session {
     }
 
     fn detect(&mut self, exec: &Exec<'_>, first_byte: u8) -> Step {
-        let spoken = if exec.live.text_credentials.is_some() {
-            Protocol::Ascii
-        } else if exec.live.sasl_credentials.is_some() {
-            Protocol::Binary
-        } else {
-            match exec.from.listener.protocol {
-                settings::Protocol::Auto => detect(first_byte),
-                settings::Protocol::Ascii => Protocol::Ascii,
-                settings::Protocol::Binary => Protocol::Binary,
-            }
+        let listener = &exec.from.listener;
+        let spoken = match (&listener.access, listener.protocol) {
+            (Access::Text(_), _) | (Access::Open, settings::Protocol::Ascii) => Protocol::Ascii,
+            (Access::Sasl(_), _) | (Access::Open, settings::Protocol::Binary) => Protocol::Binary,
+            (Access::Open, settings::Protocol::Auto) => detect(first_byte),
         };
         self.phase = match spoken {
             Protocol::Ascii => Phase::Text,
@@ -208,7 +209,7 @@ impl Session {
 
     #[inline]
     fn text(&mut self, exec: &mut Exec<'_>, rest: &[u8], turns: &mut u32) -> Step {
-        if exec.live.text_credentials.is_some() && !self.authenticated {
+        if self.locked {
             return self.authenticate(exec, rest, turns);
         }
         match ascii::parse(rest) {
@@ -228,7 +229,8 @@ impl Session {
                 *turns -= 1;
                 let touch = keys.touch().map(|exptime| exec.shared.clock.expiry(i64::from(exptime)));
                 let lookup = Lookup { with_cas: keys.with_cas(), touch };
-                self.phase = Phase::Keys(KeysInProgress { keys, lookup, checked: false });
+                let live = exec.keep_live();
+                self.phase = Phase::Keys(KeysInProgress { live, keys, lookup, checked: false });
                 Step::Used(line_bytes)
             }
             Parsed::Refused(refusal) => {
@@ -256,7 +258,7 @@ impl Session {
                 let touch = get.touch.map(|exptime| exec.shared.clock.expiry(i64::from(exptime)));
                 let lookup = Lookup { with_cas: get.with_cas, touch };
                 if let Err(key) = text_get::all(exec, get.keys.iter(), lookup) {
-                    return self.suspend_keys(lookup, rest, key);
+                    return self.suspend_keys(exec.keep_live(), lookup, rest, key);
                 }
                 exec.out.bytes.extend_from_slice(reply::END);
             }
@@ -321,11 +323,11 @@ impl Session {
 
     /// Stops a retrieval before `key`, which lies in `rest`, until its first answers are sent.
     #[cold]
-    fn suspend_keys(&mut self, lookup: Lookup, rest: &[u8], key: &[u8]) -> Step {
+    fn suspend_keys(&mut self, live: Arc<Live>, lookup: Lookup, rest: &[u8], key: &[u8]) -> Step {
         let used = key.as_ptr().addr() - rest.as_ptr().addr();
         // The continuation is told nothing of the command: how to look up is kept beside it.
         if let Some((keys, _)) = KeysContinuation::start(b"get ") {
-            self.phase = Phase::Keys(KeysInProgress { keys, lookup, checked: true });
+            self.phase = Phase::Keys(KeysInProgress { live, keys, lookup, checked: true });
         }
         Step::Stop(used, Pause::Full)
     }
@@ -334,7 +336,7 @@ impl Session {
         let Phase::Keys(state) = &mut self.phase else { return Step::Used(0) };
         match state.keys.next(rest) {
             KeyStep::Key { key, used } => {
-                text_get::one(exec, key, state.lookup);
+                text_get::one(&mut exec.under(&state.live), key, state.lookup);
                 Step::Used(used)
             }
             KeyStep::NeedMore { used } => Step::Stop(used, Pause::Starved),
@@ -370,7 +372,14 @@ impl Session {
             Ok(mut reservation) => {
                 let used = front_bytes + reservation.write(&input[front_bytes..]);
                 let front = input[..front_bytes].into();
-                self.phase = Phase::Value(Box::new(ValueInProgress { front, plan, reservation, value_bytes, binary }));
+                self.phase = Phase::Value(Box::new(ValueInProgress {
+                    front,
+                    plan,
+                    reservation,
+                    value_bytes,
+                    binary,
+                    _live: exec.keep_live(),
+                }));
                 Step::Used(used)
             }
             Err(outcome) => {
@@ -418,7 +427,7 @@ impl Session {
             exec.shared.log.line(Level::Command, format_args!("<{} {:?}", exec.from.fd, request.header));
         }
         *turns -= 1;
-        if exec.live.sasl_credentials.is_some() && !self.authenticated && !binary_exec::is_open_to_all(&request) {
+        if self.locked && !binary_exec::is_open_to_all(&request) {
             binary::reply::error(&mut exec.out.bytes, &request.header, binary::Status::AuthError);
             return Step::Stop(rest.len(), Pause::Fault);
         }
@@ -436,7 +445,7 @@ impl Session {
             }
             Command::Sasl { mechanism, .. } => {
                 // A new attempt ends whatever an earlier one had won.
-                self.authenticated = false;
+                self.locked = exec.from.listener.access.is_locked();
                 if request.value_bytes > SASL_BYTES_MAX {
                     binary::reply::error(&mut exec.out.bytes, &request.header, binary::Status::InvalidArguments);
                     self.swallow(u64::from(request.value_bytes), true);
@@ -445,7 +454,9 @@ impl Session {
                 let Some(challenge) = rest[front_bytes..].get(..request.value_bytes as usize) else {
                     return Step::Stop(0, Pause::Starved);
                 };
-                self.authenticated = binary_exec::authenticate(exec, &request, mechanism, challenge);
+                if binary_exec::authenticate(exec, &request, mechanism, challenge) {
+                    self.locked = false;
+                }
                 Step::Used(front_bytes + challenge.len())
             }
             _ => match binary_exec::execute(exec, &request) {
@@ -475,9 +486,12 @@ impl Session {
         };
         *turns -= 1;
         exec.count_here(ListenerCounter::AuthCommands);
-        let known = exec.live.text_credentials.as_ref();
-        self.authenticated = known.is_some_and(|credentials| credentials.check(user, password));
-        exec.out.bytes.extend_from_slice(if self.authenticated {
+        let is_known = match &exec.from.listener.access {
+            Access::Text(credentials) => credentials.check(user, password),
+            _ => false,
+        };
+        self.locked = !is_known;
+        exec.out.bytes.extend_from_slice(if is_known {
             reply::STORED
         } else {
             exec.count_here(ListenerCounter::AuthErrors);
@@ -489,7 +503,7 @@ impl Session {
 
 /// Stores a large value that is there, if it ended as it should, and answers.
 fn finish_value(exec: &mut Exec<'_>, value: ValueInProgress, end: &[u8]) {
-    let ValueInProgress { front, plan, reservation, value_bytes, binary } = value;
+    let ValueInProgress { front, plan, reservation, value_bytes, binary, _live } = value;
     if binary {
         if let binary::Parsed::Request(request) = binary::parse(&front)
             && let Command::Store(store) = request.command

@@ -101,7 +101,7 @@ pub(crate) fn flush(exec: &Exec<'_>, delay: i64) -> Result<(), WireError> {
         return Err(error);
     }
     for pool in exec.live.routes.reachable(exec.from.listener.pool) {
-        let store = &exec.live.pools[pool].store;
+        let store = exec.handles[pool].store();
         if delay > 0 {
             store.flush_at(exec.shared.clock.expiry(delay), exec.now);
         } else {
@@ -123,7 +123,7 @@ fn cache_memlimit(exec: &Exec<'_>, megabytes: u32) -> Result<(), WireError> {
     if megabytes > MEMLIMIT_MEGABYTES_MAX {
         return Err(WireError::MemlimitNotMegabytes);
     }
-    let pool = &exec.live.pools[exec.from.listener.pool];
+    let pool = &exec.from.listener.own_pool;
     let bytes = (megabytes as usize).checked_mul(1024 * 1024).ok_or(WireError::MemlimitOutOfBounds)?;
     match pool.store.set_memory_limit(bytes) {
         Ok(()) => {
@@ -232,7 +232,7 @@ fn dump(
         Classes::Some(bits) if bits & (1 << super::CLASS) == 0 => Vec::new(),
         _ => exec.live.routes.reachable(exec.from.listener.pool),
     };
-    Ok(Dump::new(style, pools))
+    Ok(Dump::new(style, pools, exec.keep_live()))
 }
 
 fn watch(exec: &Exec<'_>, classes: Result<WatchClasses, WireError>) -> Result<Arc<Watcher>, WireError> {
@@ -247,7 +247,7 @@ fn watch(exec: &Exec<'_>, classes: Result<WatchClasses, WireError>) -> Result<Ar
     let kinds = kinds_of(classes);
     let watcher = exec.shared.watchers.add(kinds, buffer_bytes).ok_or(WireError::TooManyWatchers)?;
     if kinds & kind::EVICTIONS != 0 {
-        EvictionReporter::attach(exec.shared, &exec.live.pools);
+        EvictionReporter::attach(exec.shared, &exec.live.all_pools());
     }
     Ok(watcher)
 }

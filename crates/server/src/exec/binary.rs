@@ -6,6 +6,7 @@ use nuthatch_store::{ArithOptions, ArithOutcome, DeleteOptions, DeleteOutcome, S
 use super::text_modify::{arith_key, delete_key};
 use super::text_store::Plan;
 use super::{Exec, Flow, admin, stats};
+use crate::auth::Access;
 use crate::counters::ListenerCounter;
 use crate::settings::VERSION;
 
@@ -91,7 +92,7 @@ pub(crate) fn execute(exec: &mut Exec<'_>, request: &Request<'_>) -> Flow {
         Command::Noop => reply::success(&mut exec.out.bytes, header, 0),
         Command::Version => reply::body(&mut exec.out.bytes, header, Status::Success, VERSION.as_bytes()),
         Command::Stat { key } => stats::binary(exec, header, key),
-        Command::SaslListMechs if exec.live.sasl_credentials.is_some() => {
+        Command::SaslListMechs if matches!(exec.from.listener.access, Access::Sasl(_)) => {
             reply::body(&mut exec.out.bytes, header, Status::Success, b"PLAIN");
         }
         Command::SaslListMechs | Command::Sasl { .. } | Command::Store(_) => {
@@ -167,7 +168,7 @@ fn count(exec: &mut Exec<'_>, request: &Request<'_>, key: &[u8], options: &Arith
 /// One step of SASL; PLAIN needs no other. `true` when the client has proved who it is.
 pub(crate) fn authenticate(exec: &mut Exec<'_>, request: &Request<'_>, mechanism: &[u8], challenge: &[u8]) -> bool {
     let header = &request.header;
-    let Some(credentials) = exec.live.sasl_credentials.clone() else {
+    let Access::Sasl(credentials) = &exec.from.listener.access else {
         reply::error(&mut exec.out.bytes, header, Status::UnknownCommand);
         return false;
     };

@@ -2,6 +2,7 @@
 //! the client takes it, and keeps nothing but its place in the store.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use nuthatch_proto::ascii::reply;
 use nuthatch_proto::base64_encode;
@@ -9,6 +10,7 @@ use nuthatch_store::{Cursor, Hit, NEVER, Seconds};
 
 use super::{CLASS, Exec, ttl_shown};
 use crate::clock::Clock;
+use crate::shared::Live;
 use crate::watch::push_uri_encoded;
 
 /// How a dump describes an item.
@@ -27,13 +29,15 @@ pub(crate) struct Dump {
     pools: Vec<usize>,
     cursor: Cursor,
     has_begun: bool,
+    /// Keeps the pools.
+    _live: Arc<Live>,
 }
 
 impl Dump {
-    /// A dump of `pools`.
-    pub(crate) fn new(style: Style, mut pools: Vec<usize>) -> Dump {
+    /// A dump of `pools`, which `live` keeps.
+    pub(crate) fn new(style: Style, mut pools: Vec<usize>, live: Arc<Live>) -> Dump {
         pools.reverse();
-        Dump { style, pools, cursor: Cursor::default(), has_begun: false }
+        Dump { style, pools, cursor: Cursor::default(), has_begun: false, _live: live }
     }
 
     /// Goes on until the output is full or everything is told; `true` at the end.

@@ -16,11 +16,12 @@ pub(crate) mod text_store;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use nuthatch_store::{DeleteOutcome, Handle, Hit, Miss, NEVER, Seconds, SetMode, SetOutcome};
+use nuthatch_store::{DeleteOutcome, Hit, Miss, NEVER, Seconds, SetMode, SetOutcome};
 
 use crate::conn::{COPIED_VALUE_BYTES_MAX, Output};
 use crate::counters::{ListenerCounter, PoolCounter};
 use crate::log::{Escaped, Level};
+use crate::pool::Handles;
 use crate::prefix::Access;
 use crate::shared::{ConnectionInfo, Live, Shared};
 use crate::watch::{kind, push_uri_encoded};
@@ -29,8 +30,10 @@ use crate::watch::{kind, push_uri_encoded};
 pub(crate) struct Exec<'w> {
     pub(crate) shared: &'w Arc<Shared>,
     pub(crate) live: &'w Live,
-    /// This worker's store handles, one per pool.
-    pub(crate) handles: &'w mut [Handle],
+    /// The same, for what has to go on with it in a later poll. No other thread counts the references to it.
+    kept: &'w Arc<Live>,
+    /// This worker's store handles, by the pools' numbers.
+    pub(crate) handles: &'w mut Handles,
     /// This worker's number, by which it counts.
     pub(crate) worker: usize,
     pub(crate) now: Seconds,
@@ -46,18 +49,29 @@ impl<'w> Exec<'w> {
     #[inline]
     pub(crate) fn new(
         shared: &'w Arc<Shared>,
-        live: &'w Live,
-        handles: &'w mut [Handle],
+        live: &'w Arc<Live>,
+        handles: &'w mut Handles,
         worker: usize,
         out: &'w mut Output,
         from: &'w ConnectionInfo,
     ) -> Exec<'w> {
         let now = shared.clock.now();
-        Exec { shared, live, handles, worker, now, out, from, observed: Self::is_observed(shared) }
+        Exec { shared, live, kept: live, handles, worker, now, out, from, observed: Self::is_observed(shared) }
     }
 }
 
 impl Exec<'_> {
+    /// What is in force, kept for a request that goes on in a later poll.
+    pub(crate) fn keep_live(&self) -> Arc<Live> {
+        Arc::clone(self.kept)
+    }
+
+    /// The same execution, with what was in force when the request began.
+    pub(crate) fn under<'a>(&'a mut self, live: &'a Arc<Live>) -> Exec<'a> {
+        let Exec { shared, worker, now, from, observed, .. } = *self;
+        Exec { shared, live, kept: live, handles: self.handles, worker, now, out: self.out, from, observed }
+    }
+
     /// Whether each command must be told to watchers, the log or the prefix counters.
     pub(crate) fn is_observed(shared: &Shared) -> bool {
         shared.watchers.wants(u16::MAX) || shared.prefixes.is_enabled() || shared.log.shows(Level::Command)
@@ -72,7 +86,7 @@ impl Exec<'_> {
     /// Counts for pool number `pool`.
     #[inline]
     pub(crate) fn count(&self, pool: usize, counter: PoolCounter) {
-        self.live.pools[pool].counters.add(self.worker, counter, 1);
+        self.handles.counters(pool).add(self.worker, counter, 1);
     }
 
     /// Counts for the listener.

@@ -4,6 +4,7 @@
 
 use std::fmt::{self, Display};
 use std::io::Write as _;
+use std::sync::PoisonError;
 
 use nuthatch_proto::WireError;
 use nuthatch_proto::ascii::{self, Detail, Parsed, Request, Stats, reply as text_reply};
@@ -151,11 +152,10 @@ fn detail_answer(exec: &mut Exec<'_>, detail: Detail, sink: &mut Sink<'_>) -> bo
 }
 
 fn reset(exec: &Exec<'_>) {
-    for pool in &exec.live.pools {
-        pool.reset();
-    }
-    for listener in &exec.shared.listeners {
-        listener.counters.reset();
-    }
+    exec.live.all_pools().iter().for_each(|pool| pool.reset());
+    let books = &exec.shared.books;
+    books.pools.reset();
+    books.listeners.reset();
+    books.stores.lock().unwrap_or_else(PoisonError::into_inner).reset();
     exec.shared.prefixes.reset();
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::Display;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use nix::sys::resource::{Usage, UsageWho, getrusage};
@@ -13,9 +13,8 @@ use nuthatch_store::{Cursor, Stats};
 use super::stats::{Sink, YesNo};
 use super::{CLASS, Exec};
 use crate::counters::{Counter, ListenerCounter as L, PoolCounter as P};
-use crate::pool::Pool;
 use crate::settings::{Address, VERSION};
-use crate::shared::{Listener, Peer};
+use crate::shared::{Listener, Peer, Registry};
 
 /// `stats`.
 pub(crate) fn general(exec: &Exec<'_>, sink: &mut Sink<'_>) {
@@ -38,7 +37,7 @@ fn process(exec: &Exec<'_>, sink: &mut Sink<'_>) {
     sink.stat("rusage_system", Seconds(usage.as_ref().map(Usage::system_time)));
     sink.stat("max_connections", settings.connections_max);
     sink.stat("curr_connections", connections.open());
-    sink.stat("total_connections", shared.listener_sum(L::Opened));
+    sink.stat("total_connections", shared.books.listeners.sum(L::Opened));
     sink.stat("rejected_connections", connections.rejected());
     sink.stat("connection_structures", connections.open());
     sink.stat("response_obj_oom", 0);
@@ -48,7 +47,7 @@ fn process(exec: &Exec<'_>, sink: &mut Sink<'_>) {
     sink.stat("read_buf_count", settings.workers);
     sink.stat("read_buf_bytes", settings.workers * crate::worker::INPUT_BYTES + shared.buffers.used());
     sink.stat("read_buf_bytes_free", 0);
-    sink.stat("read_buf_oom", shared.listener_sum(L::InputRefused));
+    sink.stat("read_buf_oom", shared.books.listeners.sum(L::InputRefused));
     sink.stat("reserved_fds", settings.workers * DESCRIPTORS_PER_WORKER);
 }
 
@@ -57,8 +56,8 @@ const DESCRIPTORS_PER_WORKER: usize = 3;
 
 fn commands(exec: &Exec<'_>, sink: &mut Sink<'_>) {
     let shared = exec.shared;
-    let pool = |counter| pools_sum(exec, counter);
-    let listener = |counter| shared.listener_sum(counter);
+    let pool = |counter| shared.books.pools.sum(counter);
+    let listener = |counter| shared.books.listeners.sum(counter);
     sink.stat("cmd_get", pool(P::GetCommands));
     sink.stat("cmd_set", pool(P::SetCommands));
     sink.stat("cmd_flush", listener(L::FlushCommands));
@@ -92,7 +91,7 @@ fn commands(exec: &Exec<'_>, sink: &mut Sink<'_>) {
     }
     sink.stat("bytes_read", listener(L::BytesRead));
     sink.stat("bytes_written", listener(L::BytesWritten));
-    sink.stat("limit_maxbytes", exec.live.pools.iter().map(|pool| pool.store.memory_limit() as u64).sum::<u64>());
+    sink.stat("limit_maxbytes", limit_bytes(exec));
     let connections = &shared.connections;
     sink.stat("accepting_conns", u8::from(connections.is_accepting()));
     sink.stat("listen_disabled_num", connections.pauses.load(Ordering::Relaxed));
@@ -102,7 +101,7 @@ fn commands(exec: &Exec<'_>, sink: &mut Sink<'_>) {
 }
 
 fn memory(exec: &Exec<'_>, sink: &mut Sink<'_>) {
-    let stats = pools_stats(&exec.live.pools);
+    let stats = pools_stats(exec);
     sink.stat("hash_power_level", stats.index_slots.max(1).ilog2());
     sink.stat("hash_bytes", stats.index_bytes);
     sink.stat("hash_is_expanding", 0);
@@ -167,16 +166,16 @@ pub(crate) fn settings(exec: &Exec<'_>, sink: &mut Sink<'_>) {
     let settings = &exec.live.settings;
     let reported = &settings.reported;
     let knobs = exec.shared.knobs().clone();
-    let own = &settings.pools[exec.from.listener.pool];
+    let own = &exec.from.listener.own_pool.store;
     let path = |path: Option<&Path>| path.map_or_else(|| "NULL".to_owned(), |path| path.display().to_string());
-    sink.stat("maxbytes", exec.live.pools.iter().map(|pool| pool.store.memory_limit() as u64).sum::<u64>());
+    sink.stat("maxbytes", limit_bytes(exec));
     sink.stat("maxconns", settings.connections_max);
     sink.stat("tcpport", reported.tcp_port);
     sink.stat("udpport", reported.udp_port);
     sink.stat("inter", reported.interface.as_deref().unwrap_or("NULL"));
     sink.stat("verbosity", exec.shared.log.level());
     sink.stat("oldest", 0);
-    sink.stat("evictions", if own.evict { "on" } else { "off" });
+    sink.stat("evictions", if own.evicts() { "on" } else { "off" });
     sink.stat("domain_socket", path(reported.domain_socket.as_deref()));
     sink.stat("umask", format_args!("{:o}", reported.unix_mode));
     sink.stat("shutdown_command", YesNo(settings.shutdown_enabled));
@@ -190,10 +189,10 @@ pub(crate) fn settings(exec: &Exec<'_>, sink: &mut Sink<'_>) {
     sink.stat("cas_enabled", YesNo(settings.cas_enabled));
     sink.stat("tcp_backlog", settings.backlog);
     sink.stat("binding_protocol", reported.protocol.reported());
-    sink.stat("auth_enabled_sasl", YesNo(exec.live.sasl_credentials.is_some()));
+    sink.stat("auth_enabled_sasl", YesNo(settings.sasl_file.is_some()));
     let auth_file = settings.auth_file.as_deref();
     sink.stat("auth_enabled_ascii", auth_file.map_or_else(|| "no".to_owned(), |file| file.display().to_string()));
-    sink.stat("item_size_max", own.item_bytes_max);
+    sink.stat("item_size_max", own.item_bytes_max());
     sink.stat("maxconns_fast", YesNo(settings.connections_max_fast));
     sink.stat("hashpower_init", reported.hash_power_init);
     sink.stat("slab_reassign", YesNo(reported.slab_reassign));
@@ -230,7 +229,7 @@ pub(crate) fn settings(exec: &Exec<'_>, sink: &mut Sink<'_>) {
 
 /// `stats items`: everything is in class 1, which is left out while nothing was ever stored.
 pub(crate) fn items(exec: &Exec<'_>, sink: &mut Sink<'_>) {
-    let stats = pools_stats(&exec.live.pools);
+    let stats = pools_stats(exec);
     if stats.total_items == 0 {
         return;
     }
@@ -263,7 +262,7 @@ pub(crate) fn items(exec: &Exec<'_>, sink: &mut Sink<'_>) {
         ("direct_reclaims", 0),
         ("hits_to_hot", 0),
         ("hits_to_warm", 0),
-        ("hits_to_cold", pools_sum(exec, P::GetHits)),
+        ("hits_to_cold", exec.shared.books.pools.sum(P::GetHits)),
         ("hits_to_temp", 0),
         ("chunk_bytes_moved", stats.moved_bytes),
         ("compactions", stats.compactions),
@@ -275,7 +274,7 @@ pub(crate) fn items(exec: &Exec<'_>, sink: &mut Sink<'_>) {
 
 /// `stats slabs`: the store's segments as the pages of class 1, its items as the chunks.
 pub(crate) fn slabs(exec: &Exec<'_>, sink: &mut Sink<'_>) {
-    let stats = pools_stats(&exec.live.pools);
+    let stats = pools_stats(exec);
     if stats.total_items > 0 {
         let chunk_bytes = stats.bytes.checked_div(stats.items).unwrap_or(0);
         let pages = stats.segments_total.saturating_sub(stats.segments_free);
@@ -287,18 +286,18 @@ pub(crate) fn slabs(exec: &Exec<'_>, sink: &mut Sink<'_>) {
             ("used_chunks", stats.items),
             ("free_chunks", 0),
             ("free_chunks_end", 0),
-            ("get_hits", pools_sum(exec, P::GetHits)),
-            ("cmd_set", pools_sum(exec, P::SetCommands)),
-            ("delete_hits", pools_sum(exec, P::DeleteHits)),
-            ("incr_hits", pools_sum(exec, P::IncrHits)),
-            ("decr_hits", pools_sum(exec, P::DecrHits)),
-            ("cas_hits", pools_sum(exec, P::CasHits)),
-            ("cas_badval", pools_sum(exec, P::CasBadValue)),
+            ("get_hits", exec.shared.books.pools.sum(P::GetHits)),
+            ("cmd_set", exec.shared.books.pools.sum(P::SetCommands)),
+            ("delete_hits", exec.shared.books.pools.sum(P::DeleteHits)),
+            ("incr_hits", exec.shared.books.pools.sum(P::IncrHits)),
+            ("decr_hits", exec.shared.books.pools.sum(P::DecrHits)),
+            ("cas_hits", exec.shared.books.pools.sum(P::CasHits)),
+            ("cas_badval", exec.shared.books.pools.sum(P::CasBadValue)),
         ];
         for (name, value) in rows {
             sink.stat_of(CLASS, name, value);
         }
-        sink.stat_of(CLASS, "touch_hits", pools_sum(exec, P::TouchHits));
+        sink.stat_of(CLASS, "touch_hits", exec.shared.books.pools.sum(P::TouchHits));
     }
     sink.stat("active_slabs", u8::from(stats.total_items > 0));
     sink.stat("total_malloced", stats.memory_used);
@@ -331,12 +330,12 @@ pub(crate) fn sizes(exec: &mut Exec<'_>, sink: &mut Sink<'_>) {
 /// `stats conns`: listeners, then connections.
 pub(crate) fn connections(exec: &Exec<'_>, sink: &mut Sink<'_>) {
     let shared = exec.shared;
-    for listener in &shared.listeners {
+    for listener in &exec.live.listeners {
         sink.stat_of(listener.fd, "addr", Shown(&listener.address));
         sink.stat_of(listener.fd, "state", if is_udp(listener) { "conn_read" } else { "conn_listening" });
         sink.stat_of(listener.fd, "secs_since_last_cmd", shared.clock.uptime_seconds());
     }
-    for registry in &shared.registries {
+    for (_, registry) in shared.registries.iter() {
         registry.for_each(|connection| {
             let fd = connection.fd;
             match connection.peer {
@@ -375,7 +374,7 @@ impl Display for Shown<'_> {
 
 /// `stats pools`: each pool's counters and memory.
 pub(crate) fn pools(exec: &Exec<'_>, sink: &mut Sink<'_>) {
-    for (pool, handle) in exec.live.pools.iter().zip(exec.handles.iter()) {
+    for pool in exec.live.all_pools() {
         let name = &pool.name;
         for (index, row) in P::TABLE.iter().enumerate() {
             sink.stat_of(name, row.name, pool.counters.sum_at(index));
@@ -403,13 +402,13 @@ pub(crate) fn pools(exec: &Exec<'_>, sink: &mut Sink<'_>) {
         ] {
             sink.stat_of(name, row, value);
         }
-        sink.stat_of(name, "item_size_max", handle.store().item_bytes_max());
+        sink.stat_of(name, "item_size_max", pool.store.item_bytes_max());
     }
 }
 
 /// `stats listeners`: each listener's counters.
 pub(crate) fn listeners(exec: &Exec<'_>, sink: &mut Sink<'_>) {
-    for listener in &exec.shared.listeners {
+    for listener in &exec.live.listeners {
         for (index, row) in L::TABLE.iter().enumerate() {
             sink.stat_of(&listener.name, row.name, listener.counters.sum_at(index));
         }
@@ -418,24 +417,26 @@ pub(crate) fn listeners(exec: &Exec<'_>, sink: &mut Sink<'_>) {
 
 /// `stats workers`: connections and traffic of each worker.
 pub(crate) fn workers(exec: &Exec<'_>, sink: &mut Sink<'_>) {
-    for (number, registry) in exec.shared.registries.iter().enumerate() {
+    let is_there = |number, registry: &Registry| number < exec.live.settings.workers || registry.len() > 0;
+    for (number, registry) in exec.shared.registries.iter().filter(|(number, registry)| is_there(*number, registry)) {
         sink.stat_of(number, "curr_connections", registry.len());
         for counter in [L::Opened, L::Requests, L::BytesRead, L::BytesWritten, L::Yields] {
-            let value: u64 =
-                exec.shared.listeners.iter().map(|listener| listener.counters.of_writer(number, counter)).sum();
+            let value = exec.shared.books.listeners.of_writer(number, counter);
             sink.stat_of(number, L::TABLE[counter.index()].name, value);
         }
     }
 }
 
-fn pools_sum(exec: &Exec<'_>, counter: P) -> u64 {
-    exec.live.pools.iter().map(|pool| pool.counters.sum(counter)).sum()
+/// What all pools may use together, in bytes.
+fn limit_bytes(exec: &Exec<'_>) -> u64 {
+    exec.live.all_pools().iter().map(|pool| pool.store.memory_limit() as u64).sum()
 }
 
-/// The stores' numbers added up; the sizes of segments are the first pool's.
-fn pools_stats(pools: &[Arc<Pool>]) -> Stats {
+/// The stores' numbers added up, with the totals of those that are gone; the size of segments is the largest one's.
+fn pools_stats(exec: &Exec<'_>) -> Stats {
     let mut sum = Stats::default();
-    for stats in pools.iter().map(|pool| pool.stats()) {
+    exec.shared.books.stores.lock().unwrap_or_else(PoisonError::into_inner).add_to(&mut sum);
+    for stats in exec.live.all_pools().iter().map(|pool| pool.stats()) {
         sum.items += stats.items;
         sum.bytes += stats.bytes;
         sum.total_items += stats.total_items;

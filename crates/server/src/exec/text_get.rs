@@ -100,7 +100,7 @@ fn several<'k>(exec: &mut Exec<'_>, pool: usize, keys: &[&'k [u8]], lookup: Look
         }
         if out.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
-    let counters = &exec.live.pools[pool].counters;
+    let counters = exec.handles.counters(pool);
     for (counter, number) in [
         (PoolCounter::GetCommands, done as u64),
         (PoolCounter::GetHits, hits),

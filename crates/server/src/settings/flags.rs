@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use super::WORKERS_MAX as WORKERS_MOST;
 use super::draft::{Asked, Draft};
 use super::knob::{Action, Effect, Knob};
 use super::{MIB, Protocol};
@@ -21,8 +22,8 @@ pub(super) struct Group<T: 'static> {
 pub(super) const ITEM_BYTES_MAX: u64 = 1024 * MIB;
 /// Smallest `-I`, memcached's.
 pub(super) const ITEM_BYTES_MIN: u64 = 1024;
-/// More workers than this help no machine; each costs a stack and its buffers.
-pub(super) const WORKERS_MAX: i64 = 1024;
+/// See [`WORKERS_MOST`].
+pub(super) const WORKERS_MAX: i64 = WORKERS_MOST as i64;
 /// The most file descriptors Linux gives a process (`fs.nr_open`'s default).
 pub(super) const CONNECTIONS_MAX: i64 = 1 << 20;
 /// `listen` takes an `int`.

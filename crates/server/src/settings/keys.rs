@@ -152,7 +152,8 @@ pub(super) static SERVER: &[Knob<Draft>] = &[
                 !text.is_empty()
             },
         },
-    ),
+    )
+    .for_new_connections(),
     Knob::<Draft>::new(
         "sasl_file",
         "clients authenticate by SASL PLAIN as one of the user:password lines in this file; binary protocol only (-S)",
@@ -164,18 +165,21 @@ pub(super) static SERVER: &[Knob<Draft>] = &[
                 !text.is_empty()
             },
         },
-    ),
+    )
+    .for_new_connections(),
     Knob::<Draft>::new(
         "hash_seed",
         "seed of the key hash; random when left out, which is what resists chosen keys",
         Action::Integer { min: 0, max: i64::MAX, missing: None, set: |d, n| d.settings.hash_seed = Some(n as u64) },
-    ),
+    )
+    .at_restart(),
     Knob::<Draft>::new(
         "daemonize",
         "run in the background (-d)",
         Action::Switch(|d, on| d.settings.process.daemonize = on),
     )
-    .default("false"),
+    .default("false")
+    .at_restart(),
     Knob::<Draft>::new(
         "pid_file",
         "where the process id is written while running (-P)",
@@ -186,7 +190,8 @@ pub(super) static SERVER: &[Knob<Draft>] = &[
                 !text.is_empty()
             },
         },
-    ),
+    )
+    .at_restart(),
     Knob::<Draft>::new(
         "user",
         "the user to become when started as root (-u)",
@@ -197,19 +202,22 @@ pub(super) static SERVER: &[Knob<Draft>] = &[
                 !text.is_empty()
             },
         },
-    ),
+    )
+    .at_restart(),
     Knob::<Draft>::new(
         "core_dumps",
         "raise the core file limit (-r)",
         Action::Switch(|d, on| d.settings.process.core_dumps = on),
     )
-    .default("false"),
+    .default("false")
+    .at_restart(),
     Knob::<Draft>::new(
         "lock_memory",
         "keep all memory in RAM (-k)",
         Action::Switch(|d, on| d.settings.process.lock_memory = on),
     )
-    .default("false"),
+    .default("false")
+    .at_restart(),
 ];
 
 /// `[pool.NAME]`
@@ -242,7 +250,8 @@ pub(super) static POOL: &[Knob<PoolDraft>] = &[
         "ask the kernel for huge pages (-L)",
         Action::Switch(|d, on| d.pool.huge_pages = on),
     )
-    .default("false"),
+    .default("false")
+    .at_restart(),
     Knob::<PoolDraft>::new("backend", "what answers misses", later()).effect(NO_BACKENDS),
     Knob::<PoolDraft>::new("ttl_max", "how long an item from a backend may live", later()).effect(NO_BACKENDS),
 ];
@@ -265,7 +274,8 @@ pub(super) static LISTEN: &[Knob<ListenDraft>] = &[
         "what is spoken; auto tells text from binary by a connection's first byte (-B)",
         Action::Choice(&["auto", "ascii", "binary"], |d, word| d.protocol = Protocol::named(word)),
     )
-    .default("auto"),
+    .default("auto")
+    .for_new_connections(),
     Knob::<ListenDraft>::new(
         "mode",
         "permission bits of a UNIX socket, in octal (-a)",
@@ -291,7 +301,8 @@ pub(super) static LISTEN: &[Knob<ListenDraft>] = &[
                 true
             },
         },
-    ),
+    )
+    .for_new_connections(),
     Knob::<ListenDraft>::new(
         "tag",
         "a name for logs and counters",

@@ -21,8 +21,21 @@ pub(super) struct Knob<T: 'static> {
     pub(super) effect: Effect,
     /// Whether `-h` under the name `memcached` leaves it out: test suites look there for what a server can do.
     pub(super) hidden: bool,
+    /// What a reload does with another value in the file.
+    pub(super) reload: OnReload,
     /// How the value is read and where it goes.
     pub(super) action: Action<T>,
+}
+
+/// From when on a value counts that is another one when the file is read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OnReload {
+    /// The reload.
+    Now,
+    /// The reload, for connections that are made after it.
+    NewConnections,
+    /// The next start; the reload says that it is waited for.
+    Restart,
 }
 
 /// Whether a knob has something to act on here.
@@ -89,7 +102,8 @@ pub(super) enum Action<T: 'static> {
 impl<T> Knob<T> {
     /// A knob that works and has no short form.
     pub(super) const fn new(name: &'static str, about: &'static str, action: Action<T>) -> Knob<T> {
-        Knob { name, short: None, metavar: "", default: "", about, effect: Effect::Works, hidden: false, action }
+        let (effect, reload) = (Effect::Works, OnReload::Now);
+        Knob { name, short: None, metavar: "", default: "", about, effect, hidden: false, reload, action }
     }
 
     /// With a one-letter form.
@@ -113,6 +127,18 @@ impl<T> Knob<T> {
     /// With nothing to act on, partly or wholly.
     pub(super) const fn effect(mut self, effect: Effect) -> Knob<T> {
         self.effect = effect;
+        self
+    }
+
+    /// Another value in the file counts for new connections only.
+    pub(super) const fn for_new_connections(mut self) -> Knob<T> {
+        self.reload = OnReload::NewConnections;
+        self
+    }
+
+    /// Another value in the file waits for a restart.
+    pub(super) const fn at_restart(mut self) -> Knob<T> {
+        self.reload = OnReload::Restart;
         self
     }
 

@@ -44,6 +44,9 @@ pub const VERSION: &str = concat!("1.6.45-nuthatch-", env!("CARGO_PKG_VERSION"))
 /// memcached's port.
 pub const PORT_DEFAULT: u16 = 11211;
 
+/// The most workers a server has. More help no machine; each costs a stack and its buffers.
+pub const WORKERS_MAX: usize = 1024;
+
 /// One MiB, the unit of `-m`.
 pub const MIB: u64 = 1024 * 1024;
 

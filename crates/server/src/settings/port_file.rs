@@ -1,6 +1,6 @@
 //! The file named by `MEMCACHED_PORT_FILENAME`: which ports were bound, for programs that started the server on a free one.
 //!
-//! The program calls [`write()`] once, when every listener is bound.
+//! The program calls [`write()`] when every listener is bound, and again after a reload.
 
 use std::fs;
 use std::io::{self, Write};

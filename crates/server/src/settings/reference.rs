@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::flags::Group;
-use super::knob::{Effect, Knob};
+use super::knob::{Effect, Knob, OnReload};
 use super::{VERSION, extended, flags, keys};
 
 /// Columns of a terminal that help is wrapped to.
@@ -82,11 +82,12 @@ pub fn page() -> String {
     out.push_str("\n## Options of `-o`\n\nSeveral are separated by commas: `-o idle_timeout=60,no_maxconns_fast`.\n");
     groups(&mut out, extended::EXTENDED, |knob| format!("`{}`", knob.name));
     out.push_str("\n## The file\n\nTOML. An unknown key, a bad size or a missing pool stops the start with a sentence naming file, line and key.\n");
-    let key = |name: &str| format!("`{name}`");
-    section(&mut out, "`[server]`", keys::SERVER, |knob| key(knob.name));
-    section(&mut out, "`[pool.NAME]`", keys::POOL, |knob| key(knob.name));
-    section(&mut out, "`[[listen]]`", keys::LISTEN, |knob| key(knob.name));
-    section(&mut out, "`[[route]]`", keys::ROUTE, |knob| key(knob.name));
+    out.push_str(RELOAD);
+    let _ = writeln!(out, "- These need a restart: {}.", at_restart().collect::<Vec<_>>().join(", "));
+    file_section(&mut out, "`[server]`", keys::SERVER);
+    file_section(&mut out, "`[pool.NAME]`", keys::POOL);
+    file_section(&mut out, "`[[listen]]`", keys::LISTEN);
+    file_section(&mut out, "`[[route]]`", keys::ROUTE);
     out.push_str("\nTables of later doors are refused with a reason: ");
     let later: Vec<String> = keys::LATER.iter().map(|(name, _)| format!("`{name}`")).collect();
     let _ = writeln!(out, "{}.", later.join(", "));
@@ -109,6 +110,38 @@ pub fn sample() -> String {
         let _ = writeln!(out, "# {} = {}", knob.name, if knob.name == "pool" { "\"default\"" } else { "\"page:\"" });
     }
     out
+}
+
+/// What the reference page says of a reload.
+const RELOAD: &str = "
+On SIGHUP the file is read again, with the files of users, and what it says is put in force while everything goes on. No connection is
+closed. Requests in flight end with the settings they began with; open connections follow between two requests, except where the tables
+below say that a value is for new connections: those keep the protocol, the pool and the authentication that their listener had when they
+were accepted. Flags go on overriding the file.
+
+- A file that is not right, or a file of users that is not, changes nothing; the reason is said on standard error. So is every change.
+- Listeners that are new are opened. One that cannot be opened, because its port is taken or because `-u` gave up the right to a port below
+  1024, is named with the reason and leaves all others as they are; the next reload tries again. Those that are gone from the file are
+  closed, after whoever had connected to them was accepted; a UNIX socket's file goes with it, and comes back if someone had removed it.
+- Pools may come and go. The memory of one that went comes back when no connection of a listener that had it is left; until then it is
+  shown by `stats pools`, and a file that names it again gets it back with its items.
+- Memory grows to 8 times what the pool began with, or to 1 GiB if that is more; beyond that the change waits for a restart. Less memory
+  takes effect as items are evicted.
+- More workers are started at once. A worker too many gets no new connections and ends when those it has are closed.
+- Compared is what the file said before with what it says now. What commands changed meanwhile (`cache_memlimit`, `verbosity`,
+  `stats detail`) stays as it is unless the file says something else than it did: no item is lost because somebody's password changed.
+- A value that needs a restart is named with `after a restart:`, and the rest is applied.
+";
+
+/// Keys whose values wait for a restart.
+fn at_restart() -> impl Iterator<Item = String> {
+    fn of<T>(table: &str, knobs: &[Knob<T>]) -> Vec<String> {
+        let waiting = knobs.iter().filter(|knob| knob.reload == OnReload::Restart);
+        waiting.map(|knob| format!("`{table}{}`", knob.name)).collect()
+    }
+    let tables =
+        [of("", keys::SERVER), of("pool.NAME.", keys::POOL), of("listen.", keys::LISTEN), of("route.", keys::ROUTE)];
+    tables.into_iter().flatten()
 }
 
 /// Values the sample shows for keys that have no default.
@@ -212,16 +245,36 @@ fn groups<T>(out: &mut String, groups: &[Group<T>], name: impl Fn(&Knob<T>) -> S
 fn section<T>(out: &mut String, title: &str, knobs: &[Knob<T>], name: impl Fn(&Knob<T>) -> String) {
     let _ = write!(out, "\n### {title}\n\n| name | what it does | value | default | effect |\n|---|---|---|---|---|\n");
     for knob in knobs {
-        let (value, effect) = match knob.effect {
-            Effect::Works => (values(knob), "works".to_owned()),
-            Effect::Nothing => (values(knob), "accepted".to_owned()),
-            Effect::Unmet(reason) => (values(knob), format!("unmet: {reason}")),
-            Effect::Refused(reason) => (String::new(), format!("refused: {reason}")),
-        };
-        let default = if knob.default.is_empty() { String::new() } else { format!("`{}`", knob.default) };
-        let cells = [name(knob), knob.about.to_owned(), value, default, effect].map(|cell| cell.replace('|', "\\|"));
-        let _ = writeln!(out, "| {} |", cells.join(" | "));
+        let _ = writeln!(out, "| {} |", cells(knob, &name(knob)).join(" | "));
     }
+}
+
+/// The keys of one table of the file, with what a reload does.
+fn file_section<T>(out: &mut String, title: &str, knobs: &[Knob<T>]) {
+    let _ = write!(
+        out,
+        "\n### {title}\n\n| name | what it does | value | default | effect | at a reload |\n|---|---|---|---|---|---|\n"
+    );
+    for knob in knobs {
+        let reload = match (knob.effect, knob.reload) {
+            (Effect::Refused(_), _) => "",
+            (_, OnReload::Now) => "applied",
+            (_, OnReload::NewConnections) => "for new connections",
+            (_, OnReload::Restart) => "needs a restart",
+        };
+        let _ = writeln!(out, "| {} | {reload} |", cells(knob, &format!("`{}`", knob.name)).join(" | "));
+    }
+}
+
+fn cells<T>(knob: &Knob<T>, name: &str) -> [String; 5] {
+    let (value, effect) = match knob.effect {
+        Effect::Works => (values(knob), "works".to_owned()),
+        Effect::Nothing => (values(knob), "accepted".to_owned()),
+        Effect::Unmet(reason) => (values(knob), format!("unmet: {reason}")),
+        Effect::Refused(reason) => (String::new(), format!("refused: {reason}")),
+    };
+    let default = if knob.default.is_empty() { String::new() } else { format!("`{}`", knob.default) };
+    [name.to_owned(), knob.about.to_owned(), value, default, effect].map(|cell| cell.replace('|', "\\|"))
 }
 
 fn values<T>(knob: &Knob<T>) -> String {

@@ -1,13 +1,14 @@
-//! What a reload may change while the server runs, and what has to wait for a restart.
+//! What a reload may change while the server runs, and what has to wait for a restart, setting by setting. Pools and
+//! listeners are compared by the server with what it has: what is there decides what can be done.
 
-use super::{PoolSettings, Settings};
+use super::Settings;
 
 /// A running server's settings, and newer ones from the same sources.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reload {
     /// What to run with from now on: the newer values where they can change in a running server, the older ones elsewhere.
     pub settings: Settings,
-    /// What changed, one phrase each, such as `pool.default.memory: 64 MiB to 128 MiB`.
+    /// What changed besides pools and listeners, one phrase each, such as `idle_timeout: 0 to 60`.
     pub changed: Vec<String>,
     /// What was asked for and waits for a restart, likewise.
     pub waiting: Vec<String>,
@@ -16,13 +17,11 @@ pub struct Reload {
 impl Settings {
     /// Compares these settings with `newer` ones. Files of users are read again by every reload, whether their path changed or not.
     pub fn diff(&self, newer: &Settings) -> Reload {
-        let mut reload = Reload { settings: self.clone(), changed: Vec::new(), waiting: Vec::new() };
-        let now = &mut reload.settings;
-        macro_rules! live {
+        let mut reload = Reload { settings: newer.clone(), changed: Vec::new(), waiting: Vec::new() };
+        macro_rules! said {
             ($($name:literal: $($field:ident).+;)+) => {$(
                 if self.$($field).+ != newer.$($field).+ {
                     reload.changed.push(format!("{}: {:?} to {:?}", $name, self.$($field).+, newer.$($field).+));
-                    now.$($field).+.clone_from(&newer.$($field).+);
                 }
             )+};
         }
@@ -30,31 +29,32 @@ impl Settings {
             ($($name:literal: $($field:ident).+;)+) => {$(
                 if self.$($field).+ != newer.$($field).+ {
                     reload.waiting.push(format!("{}: {:?} to {:?}", $name, self.$($field).+, newer.$($field).+));
+                    reload.settings.$($field).+.clone_from(&self.$($field).+);
                 }
             )+};
         }
-        live! {
+        said! {
+            "workers": workers;
             "connections_max": connections_max;
             "connections_max_fast": connections_max_fast;
+            "backlog": backlog;
             "requests_per_event": requests_per_event;
             "idle_timeout": idle_timeout_seconds;
+            "buffers_max": buffers.read_bytes_max;
+            "watcher_buffer": buffers.watcher_log_bytes;
             "verbosity": verbosity;
+            "cas": cas_enabled;
             "flush_all": flush_enabled;
             "dump": dump_enabled;
             "watch": watch_enabled;
             "shutdown": shutdown_enabled;
-            "buffers_max": buffers.read_bytes_max;
-        }
-        fixed! {
-            "workers": workers;
-            "backlog": backlog;
-            "cas": cas_enabled;
+            "debug_commands": debug_commands;
             "stats_detail": detail_enabled;
             "prefix_delimiter": prefix_delimiter;
-            "debug_commands": debug_commands;
             "auth_file": auth_file;
             "sasl_file": sasl_file;
-            "watcher_buffer": buffers.watcher_log_bytes;
+        }
+        fixed! {
             "hash_seed": hash_seed;
             "user": process.user;
             "pid_file": process.pid_file;
@@ -62,59 +62,52 @@ impl Settings {
             "core_dumps": process.core_dumps;
             "lock_memory": process.lock_memory;
         }
-        if names(&self.pools) == names(&newer.pools) {
-            for (index, (pool, other)) in self.pools.iter().zip(&newer.pools).enumerate() {
-                if pool.memory_bytes != other.memory_bytes && pool.item_bytes_max as u64 <= other.memory_bytes / 2 {
-                    let (from, to) = (super::Bytes(pool.memory_bytes), super::Bytes(other.memory_bytes));
-                    reload.changed.push(format!("pool.{}.memory: {from} to {to}", pool.name));
-                    now.pools[index].memory_bytes = other.memory_bytes;
-                }
-                let rest = PoolSettings { memory_bytes: now.pools[index].memory_bytes, ..pool.clone() };
-                if rest != *other {
-                    reload.waiting.push(format!("pool.{}", pool.name));
-                }
-            }
-            // Routes name pools by index, so they can follow only while the pools are the same.
-            if self.routes != newer.routes {
-                reload.changed.push("routes".to_owned());
-                now.routes.clone_from(&newer.routes);
-            }
-        } else {
-            reload.waiting.push(format!("pools: {} to {}", names(&self.pools), names(&newer.pools)));
-        }
-        if self.listeners != newer.listeners {
-            reload.waiting.push("listeners".to_owned());
+        if self.named_routes() != newer.named_routes() {
+            reload.changed.push("routes".to_owned());
         }
         reload
     }
-}
 
-fn names(pools: &[PoolSettings]) -> String {
-    pools.iter().map(|pool| pool.name.as_str()).collect::<Vec<_>>().join(", ")
+    /// Prefixes, and the names of their pools, whose places may differ from one file to the next.
+    fn named_routes(&self) -> Vec<(&[u8], &str)> {
+        self.routes.iter().map(|route| (&route.prefix[..], self.pools[route.pool].name.as_str())).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{MIB, RouteSettings};
+    use super::super::draft::Draft;
+    use super::super::keys;
+    use super::super::knob::{Action, OnReload};
+    use super::super::{PoolSettings, RouteSettings};
     use super::*;
 
     #[test]
-    fn a_reload_applies_what_can_change_and_names_what_cannot() {
-        let older = Settings::default();
-        let mut newer = older.clone();
-        newer.pools[0].memory_bytes = 128 * MIB;
-        newer.idle_timeout_seconds = 9;
-        newer.workers = 8;
-        newer.listeners.truncate(1);
-        newer.routes.push(RouteSettings { prefix: b"page:".to_vec(), pool: 0 });
-        let reload = older.diff(&newer);
-        assert_eq!(reload.settings.pools[0].memory_bytes, 128 * MIB);
-        assert_eq!(reload.settings.idle_timeout_seconds, 9);
-        assert_eq!(reload.settings.routes, newer.routes);
-        assert_eq!(reload.settings.workers, older.workers);
-        assert_eq!(reload.settings.listeners, older.listeners);
-        assert_eq!(reload.changed, ["idle_timeout: 0 to 9", "pool.default.memory: 64 MiB to 128 MiB", "routes"]);
-        assert_eq!(reload.waiting, ["workers: 4 to 8", "listeners"]);
+    fn every_key_of_the_server_is_applied_or_named_as_its_table_says() {
+        for knob in keys::SERVER {
+            let candidates: Vec<String> = match &knob.action {
+                Action::Switch(_) => vec!["true".to_owned(), "false".to_owned()],
+                Action::Integer { min, .. } => vec![min.to_string(), (min + 1).to_string()],
+                Action::Size { min, .. } => vec![min.to_string(), (min + 1).to_string()],
+                _ => vec!["7".to_owned()],
+            };
+            let older = Settings::default();
+            let other = candidates.iter().find_map(|value| {
+                let mut draft = Draft::default();
+                assert!(knob.set(&mut draft, Some(value)), "{} = {value}", knob.name);
+                (draft.settings != older).then_some(draft.settings)
+            });
+            let newer = other.unwrap_or_else(|| panic!("{} changes nothing", knob.name));
+            let reload = older.diff(&newer);
+            let (named, unnamed) = match knob.reload {
+                OnReload::Restart => (&reload.waiting, &reload.changed),
+                _ => (&reload.changed, &reload.waiting),
+            };
+            assert!(named[0].starts_with(&format!("{}: ", knob.name)) && named.len() == 1, "{}: {reload:?}", knob.name);
+            assert!(unnamed.is_empty(), "{}: {reload:?}", knob.name);
+            assert_eq!(reload.settings == newer, knob.reload != OnReload::Restart, "{}", knob.name);
+            assert_eq!(reload.settings == older, knob.reload == OnReload::Restart, "{}", knob.name);
+        }
     }
 
     #[test]
@@ -125,24 +118,13 @@ mod tests {
     }
 
     #[test]
-    fn memory_below_twice_the_item_limit_waits_for_a_restart() {
-        let older = Settings::default();
-        let mut newer = older.clone();
-        newer.pools[0].memory_bytes = MIB;
-        newer.pools[0].item_bytes_max = MIB as usize / 2;
-        let reload = older.diff(&newer);
-        assert_eq!(reload.settings.pools[0], older.pools[0]);
-        assert_eq!(reload.waiting, ["pool.default"]);
-    }
-
-    #[test]
-    fn other_pools_wait_for_a_restart_and_their_routes_with_them() {
-        let older = Settings::default();
-        let mut newer = older.clone();
-        newer.pools.push(PoolSettings::named("pages"));
-        newer.routes.push(RouteSettings { prefix: b"page:".to_vec(), pool: 1 });
-        let reload = older.diff(&newer);
-        assert_eq!(reload.settings, older);
-        assert_eq!(reload.waiting, ["pools: default to default, pages"]);
+    fn routes_are_compared_by_the_names_of_their_pools() {
+        let with_pools = |names: [&str; 2], pool| {
+            let pools = names.map(PoolSettings::named).to_vec();
+            Settings { pools, routes: vec![RouteSettings { prefix: b"page:".to_vec(), pool }], ..Settings::default() }
+        };
+        let older = with_pools(["default", "pages"], 1);
+        assert!(older.diff(&with_pools(["pages", "default"], 0)).changed.is_empty());
+        assert_eq!(older.diff(&with_pools(["pages", "default"], 1)).changed, ["routes"]);
     }
 }

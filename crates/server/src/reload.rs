@@ -1,0 +1,168 @@
+//! A reload: from the settings in force to others, while everything goes on. Carried out by the control thread.
+//!
+//! First come the steps that can fail and then change nothing: users are read, new pools made. What follows is said
+//! where it cannot be done - an address that is taken, a pool that cannot grow as far - and the rest is done. Workers
+//! learn of all of it at once, in one [`Live`]; see there.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+
+use crate::auth::Access;
+use crate::control::Control;
+use crate::log::Level;
+use crate::pool::{Pool, Route, Routes};
+use crate::server::{Reloaded, StartError};
+use crate::settings::{Bytes, PoolSettings, Reload, Settings, WORKERS_MAX};
+use crate::shared::{Books, Live, Shared};
+
+impl Control {
+    /// Runs with `wanted` from now on. See [`Running::reload`](crate::Running::reload).
+    pub(crate) async fn reload(&mut self, wanted: &Settings) -> Result<Reloaded, StartError> {
+        let shared = Arc::clone(&self.shared);
+        let before = Arc::clone(&shared.live().settings);
+        let wanted = Settings { workers: wanted.workers.clamp(1, WORKERS_MAX), ..wanted.clone() };
+        let Reload { mut settings, changed, waiting } = before.diff(&wanted);
+        let mut outcome = Reloaded { changed, waiting, failed: Vec::new() };
+        let access = Access::read(&settings).map_err(StartError::Credentials)?;
+        let pools = pools_of(&settings, &shared.live().pools, &self.leaving, &shared.books)?;
+
+        self.access = self.access.followed_by(access);
+        self.change_pools(&before, &mut settings, &pools, &mut outcome);
+        let rearranged = self.doors.rearrange(&before, &settings, &shared.books).await;
+        outcome.changed.extend(rearranged.changed);
+        outcome.failed.extend(rearranged.failed);
+        for error in rearranged.left_out {
+            shared.log.line(Level::Warning, format_args!("{error}; going on without it"));
+        }
+        change_shared(&shared, &before, &settings);
+
+        let listeners = self.doors.listeners(&pools, &self.access);
+        let leaving = self.leaving.iter().map(Arc::downgrade).collect();
+        let routes = routes_of(&settings, &pools);
+        let mut live = Live { settings: Arc::new(settings), pools, leaving, routes, listeners };
+        if let Err(error) = self.crew.resize(&live, live.settings.workers) {
+            let (workers, wanted) = (self.crew.wanted(), live.settings.workers);
+            outcome.failed.push(format!("workers: {workers} instead of {wanted}: cannot start a thread: {error}"));
+            live.settings = Arc::new(Settings { workers, ..Settings::clone(&live.settings) });
+        }
+        // Workers know the pools before anyone is handed to them who needs one.
+        self.put_in_force(live.clone());
+        self.doors.lead(&live.listeners, &shared, &self.crew);
+        Ok(outcome)
+    }
+
+    /// Has the pools that there were already be as `settings` say, and notes those that leave. Where that cannot be,
+    /// `settings` are corrected.
+    fn change_pools(
+        &mut self,
+        before: &Settings,
+        settings: &mut Settings,
+        pools: &[Arc<Pool>],
+        outcome: &mut Reloaded,
+    ) {
+        let now: HashSet<usize> = pools.iter().map(|pool| pool.number).collect();
+        let live = self.shared.live();
+        let was_leaving = |pool: &Pool| self.leaving.iter().any(|other| other.number == pool.number);
+        for (pool, wanted) in pools.iter().zip(&mut settings.pools) {
+            let name = &pool.name;
+            match before.pools.iter().find(|older| older.name == *name) {
+                Some(older) => change_pool(pool, older, wanted, outcome),
+                None if was_leaving(pool) => {
+                    let is = PoolSettings {
+                        memory_bytes: pool.store.memory_limit() as u64,
+                        item_bytes_max: pool.store.item_bytes_max(),
+                        evict: pool.store.evicts(),
+                        ..wanted.clone()
+                    };
+                    outcome.changed.push(format!("pool.{name}: added again, with the items it still had"));
+                    change_pool(pool, &is, wanted, outcome);
+                }
+                None => outcome.changed.push(format!("pool.{name}: added, {}", Bytes(wanted.memory_bytes))),
+            }
+        }
+        self.leaving.retain(|pool| !now.contains(&pool.number));
+        for pool in live.pools.iter().filter(|pool| !now.contains(&pool.number)) {
+            let name = &pool.name;
+            outcome.changed.push(format!("pool.{name}: removed, its memory goes back when no connection uses it"));
+            self.leaving.push(Arc::clone(pool));
+        }
+    }
+}
+
+/// Has `pool`, of which `from` was in force, be as `to` says. Compared is what the sources said and say, so that what
+/// `cache_memlimit` changed stays until they say something else.
+fn change_pool(pool: &Pool, from: &PoolSettings, to: &mut PoolSettings, outcome: &mut Reloaded) {
+    let name = &pool.name;
+    let as_usize = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let mut note = |key: &str, values: (String, String), done: Result<(), nuthatch_store::StoreError>| {
+        let phrase = format!("pool.{name}.{key}: {} to {}", values.0, values.1);
+        match &done {
+            Ok(()) => outcome.changed.push(phrase),
+            Err(error) => outcome.waiting.push(format!("{phrase}: {error}")),
+        }
+        done.is_ok()
+    };
+    let sizes = |from, to| (Bytes(from).to_string(), Bytes(to).to_string());
+    if from.memory_bytes != to.memory_bytes {
+        let done = pool.store.set_memory_limit(as_usize(to.memory_bytes));
+        if !note("memory", sizes(from.memory_bytes, to.memory_bytes), done) {
+            to.memory_bytes = from.memory_bytes;
+        }
+    }
+    if from.item_bytes_max != to.item_bytes_max {
+        let done = pool.store.set_item_limit(to.item_bytes_max);
+        if !note("item_max", sizes(from.item_bytes_max as u64, to.item_bytes_max as u64), done) {
+            to.item_bytes_max = from.item_bytes_max;
+        }
+    }
+    if from.evict != to.evict {
+        pool.store.set_evict(to.evict);
+        note("evict", (from.evict.to_string(), to.evict.to_string()), Ok(()));
+    }
+    if from.huge_pages != to.huge_pages {
+        outcome.waiting.push(format!("pool.{name}.huge_pages: {} to {}", from.huge_pages, to.huge_pages));
+        to.huge_pages = from.huge_pages;
+    }
+}
+
+/// Changes what is in force without a [`Live`]: what commands change too is touched only if the sources say otherwise
+/// than before.
+fn change_shared(shared: &Shared, before: &Settings, settings: &Settings) {
+    if settings.verbosity != before.verbosity {
+        shared.log.set_level(u32::from(settings.verbosity));
+    }
+    if settings.detail_enabled != before.detail_enabled {
+        shared.prefixes.enable(settings.detail_enabled);
+    }
+    if settings.prefix_delimiter != before.prefix_delimiter {
+        shared.prefixes.set_delimiter(settings.prefix_delimiter);
+    }
+    shared.buffers.set_limit(settings);
+}
+
+/// The pools of `settings`, in their order: those of `there` and `leaving` by their names, and new ones.
+pub(crate) fn pools_of(
+    settings: &Settings,
+    there: &[Arc<Pool>],
+    leaving: &[Arc<Pool>],
+    books: &Books,
+) -> Result<Vec<Arc<Pool>>, StartError> {
+    // The standard library's hasher is seeded by the system's randomness: nobody outside knows which keys collide.
+    let seed = settings.hash_seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
+    let pool_of = |wanted: &PoolSettings| match there.iter().chain(leaving).find(|pool| pool.name == wanted.name) {
+        Some(pool) => Ok(Arc::clone(pool)),
+        None => {
+            let made = Pool::new(wanted, settings.workers, seed, books);
+            made.map(Arc::new).map_err(|error| StartError::Pool(wanted.name.clone(), error))
+        }
+    };
+    settings.pools.iter().map(pool_of).collect()
+}
+
+/// The routes of `settings`, whose pools are `pools`.
+pub(crate) fn routes_of(settings: &Settings, pools: &[Arc<Pool>]) -> Routes {
+    let route =
+        |route: &crate::settings::RouteSettings| Route { prefix: route.prefix.clone(), pool: pools[route.pool].number };
+    Routes::new(settings.routes.iter().map(route).collect())
+}
