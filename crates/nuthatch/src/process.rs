@@ -18,6 +18,8 @@ use crate::failure::Failure;
 /// Descriptors besides connections: standard streams, each worker's poll and wake-up, files read at a reload, and some to spare.
 const DESCRIPTORS_SPARE: u64 = 64;
 const DESCRIPTORS_PER_WORKER: u64 = 4;
+/// The control thread's, and that of whoever accepts.
+const DESCRIPTORS_PER_LISTENER: u64 = 2;
 
 /// `MCL_ONFAULT`: pages are locked as they are used. Without it the kernel would at once fill the address space that pools reserve.
 const LOCK_ON_FAULT: i32 = 4;
@@ -58,9 +60,9 @@ fn raise_core_limit() -> Result<(), Failure> {
 }
 
 /// Makes room for `-c` connections. A limit that is high enough stays as it is.
-fn raise_descriptor_limit(settings: &Settings) -> Result<(), Failure> {
+pub(crate) fn raise_descriptor_limit(settings: &Settings) -> Result<(), Failure> {
     let wanted = settings.connections_max as u64
-        + settings.listeners.len() as u64
+        + settings.listeners.len() as u64 * DESCRIPTORS_PER_LISTENER
         + settings.workers as u64 * DESCRIPTORS_PER_WORKER
         + DESCRIPTORS_SPARE;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)

@@ -3,9 +3,9 @@
 //! | signal | what happens |
 //! |---|---|
 //! | `INT`, `TERM`, `USR1` | answers in flight are finished, then the server ends; a second one ends it at once |
-//! | `HUP` | the configuration file and the files of users are read again; no connection is closed |
+//! | `HUP` | the configuration file and the files of users are read again and put in force; no connection is closed |
 
-use std::io;
+use std::io::{self, Write as _};
 use std::process::exit;
 use std::sync::Arc;
 use std::thread;
@@ -21,6 +21,13 @@ use crate::failure::Failure;
 use crate::process::PidFile;
 use crate::{command, detach, process, say};
 
+/// A line on standard error. That nobody reads it any more is no reason to stop serving; `eprintln!` would panic.
+macro_rules! complain {
+    ($($what:tt)*) => {
+        drop(writeln!(io::stderr(), $($what)*))
+    };
+}
+
 /// Serves until a signal or a client's `shutdown` ends it.
 pub(crate) fn serve(sources: &Sources) -> Result<(), Failure> {
     let (settings, notes) = match sources.load()? {
@@ -32,12 +39,12 @@ pub(crate) fn serve(sources: &Sources) -> Result<(), Failure> {
     say_notes(name, &settings, &notes);
     process::prepare(&settings)?;
     if process::is_root() && settings.listeners.iter().any(|listener| !listener.address.is_local()) {
-        eprintln!("{name}: warning: root serves the network; -u USER gives root up before anything is listened on");
+        complain!("{name}: warning: root serves the network; -u USER gives root up before anything is listened on");
     }
     if settings.process.lock_memory
         && let Err(reason) = process::lock_memory()
     {
-        eprintln!("{name}: warning: {reason}");
+        complain!("{name}: warning: {reason}");
     }
 
     let signals = Signals::catch()?;
@@ -128,22 +135,32 @@ impl Signals {
 
 /// Reads the sources again. What cannot be read changes nothing and is said.
 fn reload(running: &Running, name: &str, sources: &Sources) {
-    let loaded = match sources.load() {
-        Ok(Loaded::Serve(settings, _)) => running.reload(&settings).map_err(|error| error.to_string()),
+    let (mut settings, notes) = match sources.load() {
+        Ok(Loaded::Serve(settings, notes)) => (*settings, notes),
         Ok(Loaded::Print(_)) => return,
-        Err(problem) => Err(problem.to_string()),
+        Err(problem) => return complain!("{name}: reload: nothing changed: {problem}"),
     };
-    match loaded {
-        Err(sentence) => eprintln!("{name}: reload: nothing changed: {sentence}"),
-        Ok(reloaded) => {
-            for change in &reloaded.changed {
-                eprintln!("{name}: reload: {change}");
-            }
-            for change in &reloaded.waiting {
-                eprintln!("{name}: reload: after a restart: {change}");
-            }
-        }
+    for note in notes.iter().filter(|note| note.always) {
+        complain!("{name}: reload: warning: {}", note.text);
     }
+    let before = running.settings();
+    if let Err(failure) = process::raise_descriptor_limit(&settings) {
+        complain!("{name}: reload: connections_max stays at {}: {failure}", before.connections_max);
+        settings.connections_max = before.connections_max;
+    }
+    let reloaded = match running.reload(&settings) {
+        Ok(reloaded) => reloaded,
+        Err(error) => return complain!("{name}: reload: nothing changed: {error}"),
+    };
+    for line in reloaded.changed.iter().chain(&reloaded.failed) {
+        complain!("{name}: reload: {line}");
+    }
+    for change in &reloaded.waiting {
+        complain!("{name}: reload: after a restart: {change}");
+    }
+    let settings = running.settings();
+    write_port_file(name, &settings, &bound_listeners(&settings, &running.addresses()));
+    complain!("{name}: reload: done");
 }
 
 fn failure(error: StartError) -> Failure {
@@ -155,7 +172,7 @@ fn failure(error: StartError) -> Failure {
 
 fn say_notes(name: &str, settings: &Settings, notes: &[Note]) {
     for note in notes.iter().filter(|note| note.always || settings.verbosity > 0) {
-        eprintln!("{name}: {}{}", if note.always { "warning: " } else { "" }, note.text);
+        complain!("{name}: {}{}", if note.always { "warning: " } else { "" }, note.text);
     }
 }
 
@@ -175,11 +192,13 @@ fn is_bound_form(wanted: &Address, bound: &Address) -> bool {
         (Address::Tcp(wanted), Address::Tcp(bound)) | (Address::Udp(wanted), Address::Udp(bound)) => {
             wanted.ip() == bound.ip() && (wanted.port() == 0 || wanted.port() == bound.port())
         }
-        _ => wanted == bound,
+        // A mode that could not be changed does not make it another socket.
+        (Address::Unix { path: wanted, .. }, Address::Unix { path: bound, .. }) => wanted == bound,
+        _ => false,
     }
 }
 
-/// `MEMCACHED_PORT_FILENAME`. As in memcached, a file that cannot be written is said and stops nothing.
+/// `MEMCACHED_PORT_FILENAME`, at the start and when a reload may have changed the ports. As in memcached, a file that cannot be written is said and stops nothing.
 fn write_port_file(name: &str, settings: &Settings, bound: &[ListenerSettings]) {
     let Some(path) = &settings.process.port_file else { return };
     let ports = bound.iter().filter_map(|listener| match listener.address {
@@ -188,7 +207,7 @@ fn write_port_file(name: &str, settings: &Settings, bound: &[ListenerSettings]) 
         Address::Unix { .. } => None,
     });
     if let Err(error) = port_file::write(path, &ports.collect::<Vec<_>>()) {
-        eprintln!("{name}: warning: MEMCACHED_PORT_FILENAME {}: the ports are not written: {error}", path.display());
+        complain!("{name}: warning: MEMCACHED_PORT_FILENAME {}: the ports are not written: {error}", path.display());
     }
 }
 
@@ -196,12 +215,12 @@ fn write_port_file(name: &str, settings: &Settings, bound: &[ListenerSettings]) 
 fn write_pid_file(name: &str, settings: &Settings) -> Option<PidFile> {
     let path = settings.process.pid_file.as_ref()?;
     if let Some(pid) = PidFile::running(path) {
-        eprintln!("{name}: warning: -P {}: the file named process {pid}, which is running", path.display());
+        complain!("{name}: warning: -P {}: the file named process {pid}, which is running", path.display());
     }
     match PidFile::write(path) {
         Ok(file) => Some(file),
         Err(error) => {
-            eprintln!("{name}: warning: -P {}: the process id is not written: {error}", path.display());
+            complain!("{name}: warning: -P {}: the process id is not written: {error}", path.display());
             None
         }
     }

@@ -7,6 +7,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -317,36 +319,220 @@ fn a_daemon_answers_and_has_its_pid_file_when_the_command_returns() {
     wait_until("the pid file is gone", || !place.path("pid").exists());
 }
 
+/// A server with the file `n.toml`, which tells what reloads come to.
+struct Reloading {
+    place: Place,
+    serving: Serving,
+    said: Box<dyn Iterator<Item = String>>,
+}
+
+impl Reloading {
+    fn start(name: &str, file: &str, flags: &[&str]) -> Reloading {
+        Reloading::start_in(Place::new(), name, file, flags)
+    }
+
+    fn start_in(place: Place, name: &str, file: &str, flags: &[&str]) -> Reloading {
+        place.file("n.toml", file);
+        let command: &[&str] = if name == "nuthatch" { &["serve"] } else { &[] };
+        let mut serving = place.serve(name, &[command, &["--config", "n.toml"], flags].concat());
+        let said = BufReader::new(serving.child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        Reloading { place, serving, said: Box::new(said) }
+    }
+
+    /// Sends SIGHUP once the file says `file`. Returns what is said until the server is done with it.
+    fn reload(&mut self, file: &str) -> Vec<String> {
+        self.place.file("n.toml", file);
+        self.serving.signal(Signal::SIGHUP);
+        let mut said = Vec::new();
+        loop {
+            let line = self.said.next().expect("the server goes on");
+            let line = line.split_once(": reload: ").unwrap_or_else(|| panic!("{line}")).1.to_owned();
+            if line == "done" {
+                return said;
+            }
+            let is_over = line.starts_with("nothing changed");
+            said.push(line);
+            if is_over {
+                return said;
+            }
+        }
+    }
+
+    /// Bytes of memory it has.
+    fn resident(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.serving.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    }
+}
+
 #[test]
 fn a_reload_changes_what_can_change_and_closes_no_connection() {
-    let place = Place::new();
-    let file = place.file("n.toml", "[pool.default]\nmemory = \"64MiB\"\n[[listen]]\nmemcached = \"127.0.0.1:0\"\n");
-    let mut serving = place.serve("nuthatch", &["serve", "--config", "n.toml"]);
-    let mut said = BufReader::new(serving.child.stderr.take().unwrap()).lines().map(Result::unwrap);
-    let mut stream = place.connect();
+    let listen = "[[listen]]\nmemcached = \"127.0.0.1:0\"\n";
+    let mut server = Reloading::start("nuthatch", &format!("[pool.default]\nmemory = \"64MiB\"\n{listen}"), &[]);
+    let mut stream = server.place.connect();
     assert_eq!(ask(&mut stream, "set kept 0 0 1\r\nx"), "STORED");
     assert_eq!(stat(&stream, "limit_maxbytes"), (64 << 20).to_string());
+    let port = server.place.port();
 
-    fs::write(
-        &file,
-        "[pool.default]\nmemory = \"32MiB\"\n[server]\nworkers = 9\n[[listen]]\nmemcached = \"127.0.0.1:0\"\n",
-    )
-    .unwrap();
-    serving.signal(Signal::SIGHUP);
-    assert_eq!(said.next().unwrap(), "nuthatch: reload: pool.default.memory: 64 MiB to 32 MiB");
-    assert_eq!(said.next().unwrap(), "nuthatch: reload: after a restart: workers: 4 to 9");
-    assert_eq!(stat(&stream, "limit_maxbytes"), (32 << 20).to_string());
-    assert_eq!(ask(&mut stream, "mg kept"), "HD");
-
-    fs::write(&file, "[server]\nworkers = 0\n").unwrap();
-    serving.signal(Signal::SIGHUP);
+    let said = server.reload(&format!(
+        "[pool.default]\nmemory = \"32MiB\"\n[server]\nworkers = 9\nhash_seed = 7\n{listen}\
+         [[listen]]\nmemcached = \"unix:beside\"\n"
+    ));
     assert_eq!(
-        said.next().unwrap(),
-        "nuthatch: reload: nothing changed: n.toml:2: server.workers: expected a whole number from 1 to 1024, not 0"
+        said,
+        [
+            "workers: 4 to 9",
+            "pool.default.memory: 64 MiB to 32 MiB",
+            "listener unix:beside: opened",
+            "after a restart: hash_seed: None to Some(7)"
+        ]
     );
-    assert_eq!(stat(&stream, "threads"), "4");
-    serving.signal(Signal::SIGTERM);
-    assert_eq!(serving.end().0, Some(0));
+    assert_eq!(stat(&stream, "limit_maxbytes"), (32 << 20).to_string());
+    assert_eq!(stat(&stream, "threads"), "9");
+    assert_eq!(ask(&mut stream, "mg kept"), "HD");
+    let mut beside = UnixStream::connect(server.place.path("beside")).unwrap();
+    assert_eq!(ask(&mut beside, "mg kept"), "HD");
+
+    let said = server.reload("[server]\nworkers = 0\n");
+    assert_eq!(said, ["nothing changed: n.toml:2: server.workers: expected a whole number from 1 to 1024, not 0"]);
+    assert_eq!(stat(&stream, "threads"), "9");
+
+    let said = server.reload(&format!("[pool.default]\nmemory = \"32MiB\"\n{listen}"));
+    assert_eq!(said, ["workers: 9 to 4", "listener unix:beside: closed, its connections live on"]);
+    assert!(!server.place.path("beside").exists());
+    for _ in 0..2 {
+        assert_eq!(ask(&mut stream, "mg kept"), "HD");
+        assert_eq!(ask(&mut beside, "mg kept"), "HD");
+    }
+    assert_eq!(server.place.port(), port);
+    server.serving.signal(Signal::SIGTERM);
+    assert_eq!(server.serving.end().0, Some(0));
+}
+
+#[test]
+fn a_reload_is_carried_out_although_nobody_reads_what_it_says() {
+    let listen = "[[listen]]\nmemcached = \"127.0.0.1:0\"\n";
+    let mut server = Reloading::start("nuthatch", listen, &[]);
+    // The reading end of its standard error closes.
+    server.said = Box::new(std::iter::empty());
+    for workers in [2, 3] {
+        server.place.file("n.toml", &format!("[server]\nworkers = {workers}\n{listen}"));
+        server.serving.signal(Signal::SIGHUP);
+        wait_until("the workers are there", || stat(&server.place.connect(), "threads") == workers.to_string());
+    }
+}
+
+#[test]
+fn flags_override_the_file_at_a_reload_too() {
+    let mut server = Reloading::start("memcached", "[server]\nworkers = 2\n", &["-p", "-1", "-t", "3", "-m", "32"]);
+    let said = server.reload("[server]\nworkers = 5\nidle_timeout = 90\n[pool.default]\nmemory = \"64MiB\"\n");
+    assert_eq!(said, ["idle_timeout: 0 to 90"]);
+    assert_eq!(stat(&server.place.connect(), "threads"), "3");
+}
+
+#[test]
+fn a_pool_that_is_removed_gives_its_memory_back() {
+    let listen = "[[listen]]\nmemcached = \"127.0.0.1:0\"\npool = \"default\"\n";
+    let with_side = format!(
+        "[pool.default]\n[pool.side]\nmemory = \"64MiB\"\n{listen}[[route]]\nprefix = \"side:\"\npool = \"side\"\n"
+    );
+    let mut server = Reloading::start("nuthatch", &with_side, &[]);
+    let mut stream = server.place.connect();
+    let value = "x".repeat(100_000);
+    for n in 0..600 {
+        write!(stream, "set side:{n} 0 0 {} noreply\r\n{value}\r\n", value.len()).unwrap();
+    }
+    assert_eq!(ask(&mut stream, "mg side:599"), "HD");
+    let before = server.resident();
+    assert!(before > 55 << 20);
+    let said = server.reload(&format!("[pool.default]\n{listen}"));
+    assert_eq!(said, ["routes", "pool.side: removed, its memory goes back when no connection uses it"]);
+    assert_eq!(ask(&mut stream, "mg side:599"), "EN");
+    wait_until("the memory is back", || server.resident() < before - (50 << 20));
+    assert_eq!(stat(&stream, "limit_maxbytes"), (64 << 20).to_string());
+}
+
+#[test]
+fn what_the_user_may_not_is_said_and_the_rest_applied() {
+    let lowest = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap();
+    let is_for_all = lowest.trim().parse::<u32>().unwrap() <= 1;
+    if !Uid::effective().is_root() || is_for_all {
+        // There is nobody to become who may do less.
+        return;
+    }
+    let listen = "[[listen]]\nmemcached = \"127.0.0.1:0\"\n";
+    let place = Place::new();
+    fs::set_permissions(place.dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let mut server = Reloading::start_in(place, "nuthatch", listen, &["-u", "nobody"]);
+    let mut stream = server.place.connect();
+    let said = server.reload(&format!(
+        "[server]\nuser = \"daemon\"\nidle_timeout = 90\nconnections_max = 1048576\n{listen}\
+         [[listen]]\nmemcached = \"127.0.0.1:1\"\n[[listen]]\nmemcached = \"unix:beside\"\n"
+    ));
+    assert!(
+        said[0].starts_with("connections_max stays at 1024: -c 1048576: expected a limit of open files"),
+        "{said:?}"
+    );
+    assert_eq!(
+        said[1..],
+        [
+            "idle_timeout: 0 to 90",
+            "listener unix:beside: opened",
+            "cannot listen on 127.0.0.1:1: Permission denied (os error 13)",
+        ],
+        "and -u on the command line overrides the file's user"
+    );
+    assert_eq!(stat(&stream, "max_connections"), "1024");
+    assert!(ask(&mut stream, "version").starts_with("VERSION "));
+    assert!(ask(&mut UnixStream::connect(server.place.path("beside")).unwrap(), "version").starts_with("VERSION "));
+}
+
+#[test]
+fn fifty_sighups_lose_no_connection_and_answer_nothing_wrong() {
+    let listen = "[[listen]]\nmemcached = \"127.0.0.1:0\"\npool = \"default\"\n";
+    let files = [
+        format!("[server]\nworkers = 3\n[pool.default]\nmemory = \"32MiB\"\n{listen}"),
+        format!(
+            "[server]\nworkers = 1\nrequests_per_event = 2\n[pool.side]\n[pool.default]\n{listen}\
+             [[listen]]\nmemcached = \"unix:beside\"\npool = \"side\"\n[[route]]\nprefix = \"side:\"\npool = \"side\"\n"
+        ),
+    ];
+    let mut server = Reloading::start("nuthatch", &files[0], &[]);
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..6)
+        .map(|number| {
+            let (mut stream, has_ended) = (server.place.connect(), Arc::clone(&has_ended));
+            std::thread::spawn(move || {
+                let mut rounds = 0_u64;
+                while !has_ended.load(Ordering::Relaxed) {
+                    rounds += 1;
+                    let key = format!("own-{number}");
+                    write!(stream, "set {key} 0 0 8\r\n{rounds:08}\r\nget {key}\r\nincr {key} 1\r\nmn\r\n").unwrap();
+                    let expected =
+                        format!("STORED\r\nVALUE {key} 0 8\r\n{rounds:08}\r\nEND\r\n{}\r\nMN\r\n", rounds + 1);
+                    let mut answer = vec![0; expected.len()];
+                    stream.read_exact(&mut answer).unwrap();
+                    assert_eq!(text(&answer), expected);
+                }
+                rounds
+            })
+        })
+        .collect();
+    let mut others = Vec::new();
+    for flip in 1..=50 {
+        let said = server.reload(&files[flip % 2]);
+        assert!(!said.is_empty() && said.iter().all(|line| !line.contains("cannot")), "{said:?}");
+        if flip % 2 == 1 {
+            others.push(UnixStream::connect(server.place.path("beside")).unwrap());
+        }
+        for other in &mut others {
+            assert_eq!(ask(other, &format!("set side:{flip} 0 0 1\r\nx")), "STORED");
+        }
+    }
+    has_ended.store(true, Ordering::Relaxed);
+    assert!(clients.into_iter().all(|client| client.join().expect("every answer was right") > 0));
+    assert_eq!(stat(&server.place.connect(), "threads"), "3");
 }
 
 #[test]
