@@ -107,6 +107,15 @@ pub struct Store<'a> {
     pub vivify: Option<i64>,
 }
 
+impl<'a> Store<'a> {
+    /// A plain set that never expires and compares nothing.
+    #[must_use]
+    pub fn set(key: &'a [u8], value: &'a [u8]) -> Store<'a> {
+        let compare = Compare::None;
+        Store { mode: Mode::Set, key, value, flags: 0, exptime: 0, compare, stale_if_older: false, vivify: None }
+    }
+}
+
 /// What counting came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
@@ -318,10 +327,7 @@ mod tests {
 
     fn set(model: &mut Model, key: &[u8], value: &[u8], exptime: i64, now: Seconds) -> Stored {
         let (flags, compare) = (0, Compare::None);
-        model.store(
-            &Store { mode: Mode::Set, key, value, flags, exptime, compare, stale_if_older: false, vivify: None },
-            now,
-        )
+        model.store(&Store { flags, exptime, compare, ..Store::set(key, value) }, now)
     }
 
     #[test]
