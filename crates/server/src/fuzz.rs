@@ -3,14 +3,8 @@
 //! An ordinary function that takes any bytes and panics when a promise is broken. Called by the fuzz target for long and
 //! by the unit test below for a short, repeatable while.
 
-use std::sync::Arc;
-
-use crate::auth::Access;
-use crate::conn::{Output, Pause, Session};
-use crate::exec::Exec;
-use crate::pool::{Handles, Pool, Routes};
-use crate::settings::{Address, PoolSettings, Protocol, Settings};
-use crate::shared::{Books, ConnectionInfo, Listener, Live, Peer, Shared};
+use crate::conn::Pause;
+use crate::loopback::Loopback;
 
 /// Bytes a connection may leave behind as not yet understood: a line, and a value that is waited for.
 const STARVED_BYTES_MAX: usize = nuthatch_proto::LINE_BYTES_MAX + 9 * 1024;
@@ -38,49 +32,17 @@ fn contains(answers: &[u8], what: &[u8]) -> bool {
 
 /// The answers to `stream` when it arrives `step` bytes at a time, on a server of its own.
 fn answers(stream: &[u8], step: usize) -> Vec<u8> {
-    let pool = PoolSettings { memory_bytes: 4 << 20, ..PoolSettings::named("default") };
-    let settings = Settings { pools: vec![pool], workers: 1, debug_commands: true, ..Settings::default() };
-    let books = Arc::<Books>::default();
-    let Ok(pool) = Pool::new(&settings.pools[0], 1, 1, &books) else { panic!("a pool of 4 MiB can be made") };
-    let pool = Arc::new(pool);
-    let listener = Arc::new(Listener {
-        name: "fuzz".to_owned(),
-        address: Address::Unix { path: "fuzz".into(), mode: 0 },
-        protocol: Protocol::Auto,
-        access: Access::Open,
-        pool: pool.number,
-        own_pool: Arc::clone(&pool),
-        counters: books.listeners.open(),
-        fd: 3,
-    });
-    let live = Live {
-        settings: Arc::new(settings),
-        pools: vec![pool],
-        leaving: Vec::new(),
-        routes: Routes::default(),
-        listeners: vec![Arc::clone(&listener)],
-    };
-    let mut handles = Handles::default();
-    handles.follow(&live);
-    let shared = Arc::new(Shared::new(live, books));
-    shared.clock.pause();
-    let live = shared.live();
-    let from = ConnectionInfo::new(0, 4, Peer::Unix, listener, shared.clock.now());
-
-    let mut session = Session::new(&Access::Open);
-    let mut output = Output::default();
+    let mut client = Loopback::new(4 << 20);
     let mut replies = Vec::new();
     let mut input = Vec::new();
     for piece in stream.chunks(step.min(stream.len()).max(1)) {
         input.extend_from_slice(piece);
         loop {
             let mut turns = 20;
-            let mut exec = Exec::new(&shared, &live, &mut handles, 0, &mut output, &from);
-            let (used, pause) = session.run(&mut exec, &input, &mut turns);
+            let (used, pause) = client.step(&input, &mut turns);
             input.drain(..used);
-            replies.extend_from_slice(&output.flatten());
-            output.clear();
-            if session.watcher().is_some() {
+            replies.append(&mut client.take_answers());
+            if client.is_watching() {
                 return replies;
             }
             match pause {

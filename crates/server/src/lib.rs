@@ -16,6 +16,7 @@ mod exec;
 pub mod fuzz;
 mod listen;
 mod log;
+pub mod loopback;
 mod per_worker;
 mod pool;
 mod prefix;
