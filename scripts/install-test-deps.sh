@@ -34,6 +34,7 @@ as_root() {
 packages=(
     ca-certificates curl
     gcc g++ libc6-dev                   # the linker that cargo calls, and the compiler of libFuzzer
+    valgrind                            # counts instructions
     memcached                           # the reference server that the tests themselves are proved against
     libmemcached-tools                  # memcapable, memccat, memccp, memcstat...
     php-cli php-memcached php-memcache
