@@ -4,21 +4,20 @@
 //! the other on one connection as a PHP request makes them. The entries are as long as PHP's serialization of an array of
 //! 100 numbers, `serialize(array_fill(0, 100, rand()))`.
 
-use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+use clap::Parser;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use serde::{Deserialize, Serialize};
 
 use crate::address::Address;
 use crate::amounts::Amounts;
 use crate::failure::Failure;
-use crate::flags::{self, Asked, Flag, number};
+use crate::flags::{number, protocol};
 use crate::keys::{Keys, Names, Sizes};
 use crate::launch::{Launched, Scratch, free_port, listen_words};
 use crate::pipe::{Lost, Pipe};
-use crate::settings::protocol;
 use crate::wire::{Codec, Protocol, Tally};
 
 const BINS: [&str; 5] = ["cache", "cache_path", "cache_filter", "cache_bootstrap", "cache_page"];
@@ -29,66 +28,29 @@ const VALUE_BYTES: u32 = 7 + 1 + 10 * 4 + 90 * 5 + 100 * 13;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How the table is made.
+#[derive(Parser, Clone, Debug)]
+#[command(
+    name = "nuthatch bench cache-set-get-delete",
+    about = "What a Drupal site does to its cache: 10,000 sets, gets and deletes over five bins, one after the other on one\n\
+             connection. Without servers to measure it starts two of its own, one on TCP and one on a UNIX socket."
+)]
 pub(crate) struct Settings {
+    /// HOST:PORT, or a UNIX socket such as /run/cache.sock; once for each column; left out: own servers
+    #[arg(short, long = "server", value_name = "ADDRESS", value_parser = Address::parse)]
     servers: Vec<Address>,
+    /// what the servers are spoken to in: text, meta or binary
+    #[arg(short, long, value_name = "NAME", default_value = "text", value_parser = protocol)]
     protocol: Protocol,
+    /// entries of each of the five bins
+    #[arg(short = 'n', long, value_name = "N", default_value = "2000", value_parser = number::<u32>(1..=1_000_000))]
     entries: u32,
+    /// how often, the servers taking turns; the medians are shown
+    #[arg(long, value_name = "N", default_value = "5", value_parser = number::<usize>(1..=1000))]
     rounds: usize,
+    /// print the result as JSON
+    #[arg(long)]
     json: bool,
 }
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings { servers: Vec::new(), protocol: Protocol::Text, entries: 2000, rounds: 5, json: false }
-    }
-}
-
-/// Every flag of `nuthatch bench cache-set-get-delete`.
-pub(crate) const FLAGS: &[Flag<Settings>] = &[
-    Flag {
-        short: Some('s'),
-        long: "server",
-        value: "ADDRESS",
-        default: "own servers",
-        advice: "HOST:PORT, or the path of a UNIX socket; once for each column",
-        apply: |to, text| Address::parse(text).map(|server| to.servers.push(server)),
-    },
-    Flag {
-        short: Some('p'),
-        long: "protocol",
-        value: "NAME",
-        default: "text",
-        advice: "text, meta or binary",
-        apply: |to, text| protocol(text).map(|protocol| to.protocol = protocol),
-    },
-    Flag {
-        short: Some('n'),
-        long: "entries",
-        value: "N",
-        default: "2000",
-        advice: "entries of each of the five bins",
-        apply: |to, text| number(text, 1..=1_000_000).map(|count| to.entries = count),
-    },
-    Flag {
-        short: None,
-        long: "rounds",
-        value: "N",
-        default: "5",
-        advice: "how often, the servers taking turns; the medians are shown",
-        apply: |to, text| number(text, 1..=1000).map(|rounds| to.rounds = rounds),
-    },
-    Flag {
-        short: None,
-        long: "json",
-        value: "",
-        default: "",
-        advice: "print the result as JSON",
-        apply: |to, _| {
-            to.json = true;
-            Ok(())
-        },
-    },
-];
 
 /// The table: a column for each server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -140,13 +102,6 @@ impl Table {
         text.push('\n');
         text
     }
-}
-
-/// From the words after the command; `None` when help was asked for.
-pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Settings>, Failure> {
-    let mut settings = Settings::default();
-    let asked = flags::parse(FLAGS, &mut settings, args, |_, _| Err("expected flags alone".to_owned()))?;
-    Ok((asked == Asked::Run).then_some(settings))
 }
 
 impl Settings {
@@ -273,6 +228,11 @@ mod tests {
              gets             2.00 ms       2.00 ms\n\
              deletes          3.46 ms       3.46 ms\n"
         );
+    }
+
+    #[test]
+    fn help_teaches_every_flag() {
+        crate::flags::tests::help_teaches_every_flag::<Settings>(&[]);
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Report, Failure> {
         Sizes::Drawn(settings.value_bytes.clone()),
         settings.ttl_seconds.clone(),
         settings.value_bytes.max(),
-        settings.seed,
+        settings.common.seed,
     );
     let shared = Shared {
         clock: Instant::now(),
@@ -74,10 +74,10 @@ pub(crate) fn run(settings: &Settings) -> Result<Report, Failure> {
         if running < threads.len() {
             shared.aborted.store(true, Ordering::Relaxed);
         }
-        let mut progress = Progress::new(settings.quiet || settings.json, settings.stop);
+        let mut progress = Progress::new(settings.common.quiet || settings.common.json, settings.stop());
         let count = || shared.done.iter().map(|done| done.load(Ordering::Relaxed)).sum();
         wait_for(&inbox, running, || progress.prepare(count(), u64::from(settings.keys)));
-        let usage = || settings.server_pid.map(Usage::of).transpose();
+        let usage = || settings.common.server_pid.map(Usage::of).transpose();
         let (before, own_before_ns) = (usage(), process::own_cpu_ns());
         if before.is_err() {
             shared.aborted.store(true, Ordering::Relaxed);
@@ -294,7 +294,7 @@ impl<'a> Thread<'a> {
             keys,
             shared,
             index,
-            codec: Codec::new(settings.protocol, settings.verify),
+            codec: Codec::new(settings.common.protocol, settings.common.verify),
             events: Vec::with_capacity(lanes.len().clamp(1, 1024)),
             lanes,
             epoll,
@@ -323,7 +323,7 @@ impl<'a> Thread<'a> {
         if self.shared.aborted.load(Ordering::Relaxed) {
             return Err(Lost::new());
         }
-        match self.settings.stop {
+        match self.settings.stop() {
             Stop::Seconds(seconds) => self.load(seconds)?,
             Stop::Requests(count) => {
                 // Shared out like the keys, so that as many requests as keys, in sequence, meet each key once.
@@ -551,8 +551,8 @@ impl<'a> Thread<'a> {
 
 impl Lane {
     fn open(settings: &Settings, number: u32) -> Result<Lane, Lost> {
-        let socket = settings.server.connect().map_err(|error| {
-            format!("expected to connect to {} (connection {}): {error}", settings.server, number + 1)
+        let socket = settings.common.server.connect().map_err(|error| {
+            format!("expected to connect to {} (connection {}): {error}", settings.common.server, number + 1)
         })?;
         let timeout = Duration::from_secs_f64(settings.timeout_seconds);
         set_socket_timeout(&socket, Timeout::Recv, Some(timeout))
@@ -561,7 +561,7 @@ impl Lane {
         Ok(Lane {
             pipe: Pipe::new(socket),
             number,
-            chooser: Chooser::new(settings.order, settings.keys, settings.seed, number, settings.connections),
+            chooser: Chooser::new(settings.order, settings.keys, settings.common.seed, number, settings.connections),
             remaining: u64::MAX,
             preload: share(settings.keys, number, settings.connections),
             due: VecDeque::new(),

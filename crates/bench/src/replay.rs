@@ -4,24 +4,23 @@
 //! before a key that it already asks for, and the sets for its misses go out before the next batch, so that no get overtakes
 //! the set that it would have found. All on one connection, whose order the server keeps.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use clap::Parser;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use serde::{Deserialize, Serialize};
 
-use crate::address::Address;
 use crate::amounts::Amounts;
 use crate::failure::Failure;
-use crate::flags::{self, Asked, Flag, number};
+use crate::flags::{Common, number};
 use crate::keys::{Keys, Sizes};
 use crate::pipe::{Lost, Pipe};
 use crate::process::Usage;
 use crate::progress::Progress;
-use crate::settings::{Stop, protocol};
+use crate::settings::Stop;
 use crate::trace::{Request, Trace};
-use crate::wire::{Codec, Protocol, Tally};
+use crate::wire::{Codec, Tally};
 
 /// How long a server may take to answer a batch.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -30,130 +29,27 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const DEPTH_MAX: usize = 256;
 
 /// How a trace is replayed.
+#[derive(Parser, Clone, Debug)]
+#[command(
+    name = "nuthatch bench replay",
+    about = "Replays recorded requests and prints the hit ratio by request and by byte. A request is a get, a miss is answered\n\
+             with a set; the server should be empty before."
+)]
 pub(crate) struct Settings {
-    server: Address,
-    protocol: Protocol,
+    /// the requests: *.csv of lines key,size or key,size,ttl, *.bin of little-endian u32 pairs, also with .zst
+    trace: PathBuf,
+    #[command(flatten)]
+    common: Common,
+    /// gets sent together; 1 replays strictly one after the other
+    #[arg(short, long, value_name = "N", default_value = "16", value_parser = number::<usize>(1..=DEPTH_MAX))]
     depth: usize,
-    trace: Option<PathBuf>,
-    requests_max: u64,
+    /// stop after so many requests, such as 1000000
+    #[arg(short = 'n', long, value_name = "N", value_parser = number::<u64>(1..=u64::MAX))]
+    requests: Option<u64>,
+    /// seconds an item lives where the trace does not say: such as 60, 5-86400, 5,60,3600, @FILE; 0: for ever
+    #[arg(long = "ttl", value_name = "TIMES", default_value = "0", value_parser = Amounts::parse)]
     ttl_seconds: Amounts,
-    seed: u64,
-    server_pid: Option<u32>,
-    verify: bool,
-    json: bool,
-    quiet: bool,
 }
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            server: Address::Tcp("127.0.0.1:11211".to_owned()),
-            protocol: Protocol::Text,
-            depth: 16,
-            trace: None,
-            requests_max: u64::MAX,
-            ttl_seconds: Amounts::Fixed(0),
-            seed: 1,
-            server_pid: None,
-            verify: false,
-            json: false,
-            quiet: false,
-        }
-    }
-}
-
-/// Every flag of `nuthatch bench replay`.
-pub(crate) const FLAGS: &[Flag<Settings>] = &[
-    Flag {
-        short: Some('s'),
-        long: "server",
-        value: "ADDRESS",
-        default: "127.0.0.1:11211",
-        advice: "HOST:PORT, or the path of a UNIX socket; it should be empty",
-        apply: |to, text| Address::parse(text).map(|server| to.server = server),
-    },
-    Flag {
-        short: Some('p'),
-        long: "protocol",
-        value: "NAME",
-        default: "text",
-        advice: "text, meta or binary",
-        apply: |to, text| protocol(text).map(|protocol| to.protocol = protocol),
-    },
-    Flag {
-        short: Some('d'),
-        long: "depth",
-        value: "N",
-        default: "16",
-        advice: "gets sent together; 1 replays strictly one after the other",
-        apply: |to, text| number(text, 1..=DEPTH_MAX).map(|depth| to.depth = depth),
-    },
-    Flag {
-        short: Some('n'),
-        long: "requests",
-        value: "N",
-        default: "",
-        advice: "stop after so many",
-        apply: |to, text| number(text, 1..=u64::MAX).map(|count| to.requests_max = count),
-    },
-    Flag {
-        short: None,
-        long: "ttl",
-        value: "TIMES",
-        default: "0",
-        advice: "seconds an item lives where the trace does not say: 60, 5-86400, 5,60,3600 or @FILE; 0: for ever",
-        apply: |to, text| Amounts::parse(text).map(|times| to.ttl_seconds = times),
-    },
-    Flag {
-        short: None,
-        long: "seed",
-        value: "N",
-        default: "1",
-        advice: "decides what the values hold",
-        apply: |to, text| number(text, 0..=u64::MAX).map(|seed| to.seed = seed),
-    },
-    Flag {
-        short: None,
-        long: "verify",
-        value: "",
-        default: "",
-        advice: "compare every value with what was stored, byte for byte",
-        apply: |to, _| {
-            to.verify = true;
-            Ok(())
-        },
-    },
-    Flag {
-        short: None,
-        long: "server-pid",
-        value: "PID",
-        default: "",
-        advice: "the server's process, to tell its CPU time and memory",
-        apply: |to, text| number(text, 1..=u32::MAX).map(|pid| to.server_pid = Some(pid)),
-    },
-    Flag {
-        short: None,
-        long: "json",
-        value: "",
-        default: "",
-        advice: "print the result as JSON",
-        apply: |to, _| {
-            to.json = true;
-            Ok(())
-        },
-    },
-    Flag {
-        short: Some('q'),
-        long: "quiet",
-        value: "",
-        default: "",
-        advice: "show no progress",
-        apply: |to, _| {
-            to.quiet = true;
-            Ok(())
-        },
-    },
-];
 
 /// The result of a replay.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -218,69 +114,51 @@ impl Replayed {
     }
 }
 
-/// From the words after `bench replay`; `None` when help was asked for.
-pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Settings>, Failure> {
-    let mut settings = Settings::default();
-    let asked = flags::parse(FLAGS, &mut settings, args, |to, word| match &to.trace {
-        None => {
-            to.trace = Some(word.into());
-            Ok(())
-        }
-        Some(_) => Err("expected one trace".to_owned()),
-    })?;
-    match asked {
-        Asked::Help => Ok(None),
-        Asked::Run if settings.trace.is_none() => {
-            Err(Failure::usage("bench replay: expected the file of a trace, as in `nuthatch bench replay TRACE`"))
-        }
-        Asked::Run => Ok(Some(settings)),
-    }
-}
-
 impl Settings {
     pub(crate) fn json(&self) -> bool {
-        self.json
+        self.common.json
     }
 }
 
 /// Replays the trace.
 pub(crate) fn run(settings: &Settings) -> Result<Replayed, Failure> {
-    let path = settings.trace.clone().unwrap_or_default();
-    let trace = Trace::read(&path)?;
-    let socket = settings
+    let (path, common) = (&settings.trace, &settings.common);
+    let trace = Trace::read(path)?;
+    let socket = common
         .server
         .connect()
-        .map_err(|error| Failure::run(format!("bench: expected to connect to {}: {error}", settings.server)))?;
+        .map_err(|error| Failure::run(format!("bench: expected to connect to {}: {error}", common.server)))?;
     set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))
         .and_then(|()| set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE)))
         .map_err(|errno| Failure::run(format!("bench: expected to set a time limit: {errno}")))?;
 
-    let count = trace.requests.len().min(usize::try_from(settings.requests_max).unwrap_or(usize::MAX));
+    let requests_max = settings.requests.and_then(|count| usize::try_from(count).ok());
+    let count = requests_max.unwrap_or(usize::MAX).min(trace.requests.len());
     let requests = &trace.requests[..count];
     let keys = Keys::new(
         trace.names,
         Sizes::Each(vec![0; trace.keys as usize]),
         settings.ttl_seconds.clone(),
         trace.value_bytes_max,
-        settings.seed,
+        common.seed,
     );
     let mut replay = Replay {
         pipe: Pipe::new(socket),
-        codec: Codec::new(settings.protocol, settings.verify),
+        codec: Codec::new(common.protocol, common.verify),
         last: vec![0; trace.keys as usize],
         keys,
         tally: Tally::default(),
         missed: Vec::with_capacity(DEPTH_MAX),
     };
-    let before = settings.server_pid.map(Usage::of).transpose()?;
-    let mut progress = Progress::new(settings.quiet || settings.json, Stop::Requests(count as u64));
+    let before = common.server_pid.map(Usage::of).transpose()?;
+    let mut progress = Progress::new(common.quiet || common.json, Stop::Requests(count as u64));
     let began = Instant::now();
     replay
         .through(requests, settings.depth, &mut progress)
-        .map_err(|lost| Failure::run(format!("bench: {}: {lost}", settings.server)))?;
+        .map_err(|lost| Failure::run(format!("bench: {}: {lost}", common.server)))?;
     progress.finish();
     let seconds = began.elapsed().as_secs_f64();
-    let after = settings.server_pid.map(Usage::of).transpose()?;
+    let after = common.server_pid.map(Usage::of).transpose()?;
 
     let asked_bytes: u64 = requests.iter().map(|request| u64::from(request.value_bytes)).sum();
     let tally = replay.tally;
@@ -355,19 +233,22 @@ impl Replay {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use super::*;
+    use crate::flags::{self, Asked};
 
     #[test]
     fn a_replay_needs_exactly_one_trace() {
-        let read = |words: &[&str]| parse(words.iter().map(OsString::from));
-        assert!(read(&["--help"]).unwrap().is_none());
-        assert_eq!(read(&["file", "-d1"]).unwrap().unwrap().depth, 1);
+        let read = |words: &[&str]| flags::parse::<Settings>(words.iter().map(OsString::from));
+        assert!(matches!(read(&["file", "-d1"]), Ok(Asked::Run(Settings { depth: 1, .. }))));
         for (words, sentence) in [
-            (&[][..], "bench replay: expected the file of a trace, as in `nuthatch bench replay TRACE`"),
-            (&["a", "b"], "bench: \"b\": expected one trace"),
+            (&[][..], "bench: expected TRACE after `nuthatch bench replay`, whose --help says what it is"),
+            (&["a", "b"], "bench: \"b\": expected no more words, `nuthatch bench replay --help` says which there are"),
             (&["a", "-d", "257"], "bench: --depth 257: expected a number from 1 to 256"),
         ] {
             assert_eq!(read(words).err().unwrap().to_string(), sentence);
         }
+        flags::tests::help_teaches_every_flag::<Settings>(&["file"]);
     }
 }

@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use crate::address::Address;
+use clap::Parser;
+
 use crate::amounts::Amounts;
 use crate::failure::Failure;
-use crate::flags::{self, Asked, Flag, number, seconds};
+use crate::flags::{self, Asked, Common, number, seconds, some_seconds};
 use crate::keys::{Names, Order};
 use crate::trace::Trace;
 use crate::wire::Protocol;
@@ -28,101 +29,91 @@ pub(crate) enum Stop {
 }
 
 /// Everything that decides what a run does.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Parser, Clone, Debug, PartialEq)]
+#[command(
+    name = "nuthatch bench",
+    override_usage = "nuthatch bench [FLAGS]\n       nuthatch bench replay TRACE [FLAGS]\n       \
+                      nuthatch bench cache-set-get-delete [FLAGS]\n       nuthatch bench compare [FLAGS]",
+    about = "Loads a memcached-compatible server and prints throughput, latency and hits. Without flags: 50 connections to\n\
+             127.0.0.1:11211 for 10 seconds, one set for ten gets, 100000 keys with values of 100 bytes.",
+    after_help = "The exit status is 1 if an answer was an error or a value was wrong. The other commands have a --help\n\
+                  of their own."
+)]
 pub(crate) struct Settings {
-    /// The server.
-    pub(crate) server: Address,
-    /// What it is spoken to in.
-    pub(crate) protocol: Protocol,
-    /// Connections, all threads together.
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// connections, all threads together
+    #[arg(short, long, value_name = "N", default_value = "50", value_parser = number::<u32>(1..=60_000))]
     pub(crate) connections: u32,
-    /// Threads.
+    /// threads, each with its part of the connections
+    #[arg(short, long, value_name = "N", default_value = "1", value_parser = number::<u32>(1..=1024))]
     pub(crate) threads: u32,
-    /// Requests in flight on a connection.
+    /// requests in flight on a connection, sent together
+    #[arg(short, long, value_name = "N", default_value = "1", value_parser = number::<u32>(1..=10_000))]
     pub(crate) depth: u32,
-    /// Keys of one get.
+    /// keys of one get
+    #[arg(short, long, value_name = "N", default_value = "1", value_parser = number::<u32>(1..=1000))]
     pub(crate) width: u32,
-    /// Weights of sets, gets and deletes.
+    /// how often each is asked for, such as 1:3:1; 0:1 is gets alone
+    #[arg(short, long, value_name = "SETS:GETS[:DELETES]", default_value = "1:10", value_parser = mix)]
     pub(crate) mix: [u32; 3],
-    /// How many keys there are.
+    /// how many keys there are
+    #[arg(short, long, value_name = "N", default_value = "100000", value_parser = number::<u32>(1..=u32::MAX))]
     pub(crate) keys: u32,
-    /// Lengths of keys.
+    /// bytes of a key: 24, 16-64, 20,30,40, or @FILE, a trace or one in each line
+    #[arg(long, value_name = "SIZES", default_value = "24", value_parser = |text: &str| sizes(text, Trace::key_sizes))]
     pub(crate) key_bytes: Amounts,
-    /// Lengths of values.
+    /// bytes of a value, as above, such as 50-2000; a key keeps its length
+    #[arg(
+        short, long, value_name = "SIZES", default_value = "100",
+        value_parser = |text: &str| sizes(text, Trace::value_sizes)
+    )]
     pub(crate) value_bytes: Amounts,
-    /// Lifetimes, 0 for ever.
+    /// seconds an item lives, as above, such as 5,60,3600; 0: for ever
+    #[arg(long = "ttl", value_name = "TIMES", default_value = "0", value_parser = Amounts::parse)]
     pub(crate) ttl_seconds: Amounts,
-    /// In which order keys are chosen.
+    /// how keys are chosen: uniform, sequential, zipf (0.99) or another exponent such as zipf:1.2
+    #[arg(short, long, value_name = "ORDER", default_value = "uniform", value_parser = order)]
     pub(crate) order: Order,
-    /// Whether every key is stored first; `None`: if there are gets.
+    /// store every key before the run, such as no; left out: if there are gets
+    #[arg(long, value_name = "yes|no", value_parser = yes_no)]
     pub(crate) preload: Option<bool>,
-    /// Whether keys that a get did not find are stored.
+    /// store what a get did not find, as an application does
+    #[arg(long)]
     pub(crate) fill_misses: bool,
-    /// Requests in a second, all connections together; `None`: the next when the last is answered.
+    /// requests in a second, such as 5000, whatever the server does; latency counts from when each was due
+    #[arg(short, long, value_name = "N", value_parser = number::<f64>(0.001..=1e8))]
     pub(crate) rate: Option<f64>,
-    /// Whether the requests of a fixed rate come at random times, as from many independent clients.
+    /// with --rate: at random times, as from many independent clients, instead of even ones
+    #[arg(long)]
     pub(crate) poisson: bool,
-    /// When the run is over.
-    pub(crate) stop: Stop,
-    /// Seconds of load before anything is counted.
+    /// how long the run is, such as 500ms or 2m
+    #[arg(short = 'T', long, value_name = "TIME", default_value = "10s", value_parser = some_seconds)]
+    duration: f64,
+    /// how many requests, such as 1000000, instead of a duration
+    #[arg(short = 'n', long, value_name = "N", value_parser = number::<u64>(1..=u64::MAX))]
+    requests: Option<u64>,
+    /// load before anything is counted, such as 1s
+    #[arg(long = "warmup", value_name = "TIME", default_value = "0", value_parser = seconds)]
     pub(crate) warmup_seconds: f64,
-    /// Seconds without any answer after which the server counts as stuck.
+    /// without any answer for this long, such as 500ms, the server counts as stuck
+    #[arg(long = "timeout", value_name = "TIME", default_value = "20s", value_parser = timeout)]
     pub(crate) timeout_seconds: f64,
-    /// Decides keys, values and their order.
-    pub(crate) seed: u64,
-    /// Whether values are compared with what was stored.
-    pub(crate) verify: bool,
-    /// The server's process, for its CPU time and memory.
-    pub(crate) server_pid: Option<u32>,
-    /// Whether the result is printed as JSON.
-    pub(crate) json: bool,
-    /// Whether progress is never shown.
-    pub(crate) quiet: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            server: Address::Tcp("127.0.0.1:11211".to_owned()),
-            protocol: Protocol::Text,
-            connections: 50,
-            threads: 1,
-            depth: 1,
-            width: 1,
-            mix: [1, 10, 0],
-            keys: 100_000,
-            key_bytes: Amounts::Fixed(24),
-            value_bytes: Amounts::Fixed(100),
-            ttl_seconds: Amounts::Fixed(0),
-            order: Order::Uniform,
-            preload: None,
-            fill_misses: false,
-            rate: None,
-            poisson: false,
-            stop: Stop::Seconds(10.0),
-            warmup_seconds: 0.0,
-            timeout_seconds: 20.0,
-            seed: 1,
-            verify: false,
-            server_pid: None,
-            json: false,
-            quiet: false,
-        }
-    }
 }
 
 impl Settings {
-    /// From the words after `bench`; `None` when help was asked for.
-    pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Settings>, Failure> {
-        let mut settings = Settings::default();
-        let asked = flags::parse(FLAGS, &mut settings, args, |_, _| {
-            Err("expected flags, or first of all replay or cache-set-get-delete".to_owned())
-        })?;
-        if asked == Asked::Help {
-            return Ok(None);
+    /// From the words after `bench`.
+    pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Asked<Settings>, Failure> {
+        let asked = flags::parse::<Settings>(args)?;
+        if let Asked::Run(settings) = &asked {
+            settings.check().map_err(|problem| Failure::usage(format!("bench: {problem}")))?;
         }
-        settings.check().map_err(|problem| Failure::usage(format!("bench: {problem}")))?;
-        Ok(Some(settings))
+        Ok(asked)
+    }
+
+    /// When the run is over.
+    pub(crate) fn stop(&self) -> Stop {
+        self.requests.map_or(Stop::Seconds(self.duration), Stop::Requests)
     }
 
     fn check(&self) -> Result<(), String> {
@@ -176,7 +167,7 @@ impl Settings {
             Order::Zipf(exponent) => format!("Zipf {exponent}"),
             Order::Sequential => "sequential".to_owned(),
         };
-        let protocol = match self.protocol {
+        let protocol = match self.common.protocol {
             Protocol::Text => "text",
             Protocol::Meta => "meta",
             Protocol::Binary => "binary",
@@ -190,253 +181,13 @@ impl Settings {
             "{}, {protocol}, {} on {}, {} in flight on each, {}, {pace}\n{} keys of {} bytes ({order}), values of {} bytes",
             parts.join(", "),
             plural(self.connections, "connection"),
-            self.server,
+            self.common.server,
             self.depth,
             plural(self.threads, "thread"),
             self.keys,
             self.key_bytes,
             self.value_bytes,
         )
-    }
-}
-
-/// Every flag of `nuthatch bench`.
-pub(crate) const FLAGS: &[Flag<Settings>] = &[
-    Flag {
-        short: Some('s'),
-        long: "server",
-        value: "ADDRESS",
-        default: "127.0.0.1:11211",
-        advice: "HOST:PORT, or the path of a UNIX socket",
-        apply: |to, text| Address::parse(text).map(|server| to.server = server),
-    },
-    Flag {
-        short: Some('p'),
-        long: "protocol",
-        value: "NAME",
-        default: "text",
-        advice: "text, meta or binary",
-        apply: |to, text| protocol(text).map(|protocol| to.protocol = protocol),
-    },
-    Flag {
-        short: Some('c'),
-        long: "connections",
-        value: "N",
-        default: "50",
-        advice: "connections, all threads together",
-        apply: |to, text| number(text, 1..=60_000).map(|count| to.connections = count),
-    },
-    Flag {
-        short: Some('t'),
-        long: "threads",
-        value: "N",
-        default: "1",
-        advice: "threads, each with its part of the connections",
-        apply: |to, text| number(text, 1..=1024).map(|count| to.threads = count),
-    },
-    Flag {
-        short: Some('d'),
-        long: "depth",
-        value: "N",
-        default: "1",
-        advice: "requests in flight on a connection, sent together",
-        apply: |to, text| number(text, 1..=10_000).map(|depth| to.depth = depth),
-    },
-    Flag {
-        short: Some('w'),
-        long: "width",
-        value: "N",
-        default: "1",
-        advice: "keys of one get",
-        apply: |to, text| number(text, 1..=1000).map(|width| to.width = width),
-    },
-    Flag {
-        short: Some('m'),
-        long: "mix",
-        value: "SETS:GETS[:DELETES]",
-        default: "1:10",
-        advice: "how often each is asked for; 0:1 is gets alone",
-        apply: |to, text| mix(text).map(|mix| to.mix = mix),
-    },
-    Flag {
-        short: Some('k'),
-        long: "keys",
-        value: "N",
-        default: "100000",
-        advice: "how many keys there are",
-        apply: |to, text| number(text, 1..=u32::MAX).map(|count| to.keys = count),
-    },
-    Flag {
-        short: None,
-        long: "key-bytes",
-        value: "SIZES",
-        default: "24",
-        advice: "length of keys: 24, 16-64, 20,30,40, or @FILE, a trace or one in each line",
-        apply: |to, text| sizes(text, Trace::key_sizes).map(|sizes| to.key_bytes = sizes),
-    },
-    Flag {
-        short: Some('v'),
-        long: "value-bytes",
-        value: "SIZES",
-        default: "100",
-        advice: "length of values, as above; a key keeps its length",
-        apply: |to, text| sizes(text, Trace::value_sizes).map(|sizes| to.value_bytes = sizes),
-    },
-    Flag {
-        short: None,
-        long: "ttl",
-        value: "TIMES",
-        default: "0",
-        advice: "seconds an item lives, as above; 0: for ever",
-        apply: |to, text| Amounts::parse(text).map(|times| to.ttl_seconds = times),
-    },
-    Flag {
-        short: Some('o'),
-        long: "order",
-        value: "ORDER",
-        default: "uniform",
-        advice: "how keys are chosen: uniform, zipf, zipf:EXPONENT (0.99) or sequential",
-        apply: |to, text| order(text).map(|order| to.order = order),
-    },
-    Flag {
-        short: None,
-        long: "preload",
-        value: "yes|no",
-        default: "yes if there are gets",
-        advice: "store every key before the run",
-        apply: |to, text| yes_no(text).map(|preload| to.preload = Some(preload)),
-    },
-    Flag {
-        short: None,
-        long: "fill-misses",
-        value: "",
-        default: "",
-        advice: "store what a get did not find, as an application does",
-        apply: |to, _| {
-            to.fill_misses = true;
-            Ok(())
-        },
-    },
-    Flag {
-        short: Some('r'),
-        long: "rate",
-        value: "N",
-        default: "",
-        advice: "requests in a second whatever the server does; latency counts from when each was due",
-        apply: |to, text| number(text, 0.001..=1e8).map(|rate: f64| to.rate = Some(rate)),
-    },
-    Flag {
-        short: None,
-        long: "poisson",
-        value: "",
-        default: "",
-        advice: "with --rate: at random times instead of even ones",
-        apply: |to, _| {
-            to.poisson = true;
-            Ok(())
-        },
-    },
-    Flag {
-        short: Some('T'),
-        long: "duration",
-        value: "TIME",
-        default: "10s",
-        advice: "how long, such as 10, 500ms or 2m",
-        apply: |to, text| match seconds(text)? {
-            time if time > 0.0 => {
-                to.stop = Stop::Seconds(time);
-                Ok(())
-            }
-            _ => Err("expected a time above 0".to_owned()),
-        },
-    },
-    Flag {
-        short: Some('n'),
-        long: "requests",
-        value: "N",
-        default: "",
-        advice: "how many requests, instead of a duration",
-        apply: |to, text| number(text, 1..=u64::MAX).map(|count| to.stop = Stop::Requests(count)),
-    },
-    Flag {
-        short: None,
-        long: "warmup",
-        value: "TIME",
-        default: "0",
-        advice: "load before anything is counted",
-        apply: |to, text| seconds(text).map(|time| to.warmup_seconds = time),
-    },
-    Flag {
-        short: None,
-        long: "timeout",
-        value: "TIME",
-        default: "20s",
-        advice: "without any answer for this long the server counts as stuck",
-        apply: |to, text| match seconds(text)? {
-            time if time >= 0.01 => {
-                to.timeout_seconds = time;
-                Ok(())
-            }
-            _ => Err("expected a time of at least 10ms".to_owned()),
-        },
-    },
-    Flag {
-        short: None,
-        long: "seed",
-        value: "N",
-        default: "1",
-        advice: "decides keys, values and their order",
-        apply: |to, text| number(text, 0..=u64::MAX).map(|seed| to.seed = seed),
-    },
-    Flag {
-        short: None,
-        long: "verify",
-        value: "",
-        default: "",
-        advice: "compare every value with what was stored, byte for byte",
-        apply: |to, _| {
-            to.verify = true;
-            Ok(())
-        },
-    },
-    Flag {
-        short: None,
-        long: "server-pid",
-        value: "PID",
-        default: "",
-        advice: "the server's process, to tell its CPU time and memory",
-        apply: |to, text| number(text, 1..=u32::MAX).map(|pid| to.server_pid = Some(pid)),
-    },
-    Flag {
-        short: None,
-        long: "json",
-        value: "",
-        default: "",
-        advice: "print the result as JSON",
-        apply: |to, _| {
-            to.json = true;
-            Ok(())
-        },
-    },
-    Flag {
-        short: Some('q'),
-        long: "quiet",
-        value: "",
-        default: "",
-        advice: "show no progress",
-        apply: |to, _| {
-            to.quiet = true;
-            Ok(())
-        },
-    },
-];
-
-pub(crate) fn protocol(text: &str) -> Result<Protocol, String> {
-    match text {
-        "text" => Ok(Protocol::Text),
-        "meta" => Ok(Protocol::Meta),
-        "binary" => Ok(Protocol::Binary),
-        _ => Err("expected text, meta or binary".to_owned()),
     }
 }
 
@@ -458,10 +209,17 @@ fn yes_no(text: &str) -> Result<bool, String> {
     }
 }
 
+fn timeout(text: &str) -> Result<f64, String> {
+    match seconds(text)? {
+        time if time >= 0.01 => Ok(time),
+        _ => Err("expected a time of at least 10ms".to_owned()),
+    }
+}
+
 fn mix(text: &str) -> Result<[u32; 3], String> {
     let expected = || "expected weights SETS:GETS or SETS:GETS:DELETES, not all of them 0".to_owned();
     let weights: Vec<u32> =
-        text.split(':').map(|word| number(word, 0..=1_000_000)).collect::<Result<_, _>>().map_err(|_| expected())?;
+        text.split(':').map(number(0..=1_000_000)).collect::<Result<_, _>>().map_err(|_| expected())?;
     match weights[..] {
         [sets, gets] if sets + gets > 0 => Ok([sets, gets, 0]),
         [sets, gets, deletes] if sets + gets + deletes > 0 => Ok([sets, gets, deletes]),
@@ -483,11 +241,14 @@ fn order(text: &str) -> Result<Order, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     fn read(line: &str) -> Result<Settings, String> {
         match Settings::parse(line.split_whitespace().map(OsString::from)) {
-            Ok(settings) => Ok(settings.expect("help was not asked for")),
+            Ok(Asked::Run(settings)) => Ok(settings),
+            Ok(Asked::Help(_)) => panic!("help was not asked for"),
             Err(failure) => {
                 assert_eq!(failure.status(), 2);
                 Err(failure.to_string())
@@ -497,40 +258,48 @@ mod tests {
 
     #[test]
     fn every_flag_changes_the_settings() {
-        let values = [
-            ("--server", "/s"),
-            ("--protocol", "meta"),
-            ("--connections", "3"),
-            ("--threads", "2"),
-            ("--depth", "4"),
-            ("--width", "5"),
-            ("--mix", "1:2:3"),
-            ("--keys", "77"),
-            ("--key-bytes", "20-30"),
-            ("--value-bytes", "7,8"),
-            ("--ttl", "60"),
-            ("--order", "zipf:1.2"),
-            ("--preload", "no"),
-            ("--fill-misses", ""),
-            ("--rate", "12.5"),
-            ("--poisson", "--rate=1"),
-            ("--duration", "2m"),
-            ("--requests", "9"),
-            ("--warmup", "1s"),
-            ("--seed", "8"),
-            ("--verify", ""),
-            ("--server-pid", "1"),
-            ("--json", ""),
-            ("--quiet", ""),
-            ("--timeout", "1s"),
+        let lines = [
+            "--server /s",
+            "--protocol meta",
+            "--connections 3",
+            "--threads 2",
+            "--depth 4",
+            "--width 5",
+            "--mix 1:2:3",
+            "--keys 77",
+            "--key-bytes 20-30",
+            "--value-bytes 7,8",
+            "--ttl 60",
+            "--order zipf:1.2",
+            "--preload no",
+            "--fill-misses",
+            "--rate 12.5",
+            "--poisson --rate 1",
+            "--duration 2m",
+            "--requests 9",
+            "--warmup 1s",
+            "--seed 8",
+            "--verify",
+            "--server-pid 1",
+            "--json",
+            "--quiet",
+            "--timeout 1s",
         ];
-        assert_eq!(values.len(), FLAGS.len());
-        for flag in FLAGS {
-            let name = format!("--{}", flag.long);
-            let (_, value) = values.iter().find(|(long, _)| *long == name).expect(flag.long);
-            assert_ne!(read(&format!("{name} {value}")).unwrap(), Settings::default(), "{name}");
-            assert!(flag.advice.len() < 100 && flag.default.len() < 30);
+        let plain = read("").unwrap();
+        for line in lines {
+            assert_ne!(read(line).unwrap(), plain, "{line}");
         }
+        for flag in Settings::command().get_arguments() {
+            let long = flag.get_long().unwrap();
+            assert!(lines.iter().any(|line| line.split(' ').next() == Some(&format!("--{long}"))), "{long}");
+        }
+        flags::tests::help_teaches_every_flag::<Settings>(&[]);
+    }
+
+    #[test]
+    fn a_run_ends_by_time_unless_told_a_number() {
+        assert_eq!(read("-T 2m").unwrap().stop(), Stop::Seconds(120.0));
+        assert_eq!(read("-n 7 -T 2m").unwrap().stop(), Stop::Requests(7));
     }
 
     #[test]
@@ -546,7 +315,7 @@ mod tests {
                 "-o zipf:x",
                 "bench: --order zipf:x: expected uniform, sequential, zipf or zipf:EXPONENT with an exponent of 0 to 10",
             ),
-            ("replai", "bench: \"replai\": expected flags, or first of all replay or cache-set-get-delete"),
+            ("replai", "bench: \"replai\": expected no more words, `nuthatch bench --help` says which there are"),
         ] {
             assert_eq!(read(line).unwrap_err(), sentence);
         }

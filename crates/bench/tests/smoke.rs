@@ -221,7 +221,7 @@ fn the_comparison_measures_every_part_and_writes_it_down() {
 #[test]
 fn help_tells_of_every_mode() {
     let help = |words: &[&str]| String::from_utf8_lossy(&bench(words).stdout).into_owned();
-    assert!(help(&["--help"]).contains("--server-pid PID"));
-    assert!(help(&["replay", "--help"]).contains("Usage: nuthatch bench replay TRACE"));
-    assert!(help(&["cache-set-get-delete", "-h"]).contains("--entries N"));
+    assert!(help(&["--help"]).contains("--server-pid <PID>"));
+    assert!(help(&["replay", "--help"]).contains("Usage: nuthatch bench replay [OPTIONS] <TRACE>"));
+    assert!(help(&["cache-set-get-delete", "-h"]).contains("--entries <N>"));
 }

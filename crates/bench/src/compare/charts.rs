@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn bars_are_as_long_as_their_share() {
-        let settings = Settings { memcached: "true".to_owned(), ..Settings::default() };
+        let settings = Settings { memcached: "true".to_owned(), ..crate::flags::tests::defaults() };
         let contenders = Contenders::find(&settings).unwrap();
         let mut table = Table::new("A & B", "", contenders.both().to_vec());
         let samples = |who, figure| Samples { who, rounds: vec![figure] };

@@ -183,7 +183,10 @@ mod tests {
     fn working_sets_fit_the_memory() {
         let count = keys(64, 0.6, 24, 50);
         assert!(count > 100_000 && count * (24 + 50 + 100) < 64 << 20, "{count}");
-        let settings = Settings { shrink: 100, ..Settings::default() };
-        assert_eq!((memory_mib(256, &settings), memory_mib(256, &Settings::default())), (8, 256));
+        let settings = Settings { shrink: 100, ..crate::flags::tests::defaults() };
+        assert_eq!(
+            (memory_mib(256, &settings), memory_mib(256, &crate::flags::tests::defaults::<Settings>())),
+            (8, 256)
+        );
     }
 }

@@ -13,44 +13,52 @@ mod reference;
 mod traces;
 mod write;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::Parser;
+
 use crate::failure::Failure;
-use crate::flags::{self, Asked, Flag, number, seconds};
+use crate::flags::{number, some_seconds};
 use contenders::Contenders;
 use measure::Bench;
 use write::Table;
 
 /// What is compared and how thoroughly.
-#[derive(Clone, Debug)]
+#[derive(Parser, Clone, Debug)]
+#[command(
+    name = "nuthatch bench compare",
+    about = "Measures Nuthatch beside a memcached on this machine, in turns: CPU time per request, throughput, latency, items\n\
+             held, memory, misses on traces, start. Writes a page with the commands and pictures. It starts and ends all\n\
+             servers itself, on loopback, and takes about half an hour."
+)]
 pub(crate) struct Settings {
+    /// the memcached to compare with
+    #[arg(long, value_name = "PROGRAM", default_value = "memcached")]
     memcached: String,
+    /// the bare loop (bench/bare), such as target/release/nuthatch-bare, for the distance to the limit
+    #[arg(long, value_name = "PROGRAM")]
     bare: Option<PathBuf>,
+    /// traces to replay: *.bin, *.csv, also with .zst, in a directory such as traces
+    #[arg(long, value_name = "DIRECTORY")]
     traces: Option<PathBuf>,
+    /// where results and pictures are written
+    #[arg(long, value_name = "DIRECTORY", default_value = "bench/results")]
     out: PathBuf,
+    /// how often each load is run
+    #[arg(long, value_name = "N", default_value = "5", value_parser = number::<usize>(1..=100))]
     rounds: usize,
+    /// how long each load is run, such as 500ms
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = some_seconds)]
     seconds: f64,
-    /// Divides the sizes of what is not bounded by time, for tests of the comparison itself.
+    /// make what is filled and replayed N times smaller, to try the comparison itself
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number::<u32>(1..=1000))]
     shrink: u32,
+    /// some of cpu,throughput,latency,items,traces,change,expiry,start,drupal,reference, such as cpu,traces
+    #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = part)]
     only: Vec<String>,
+    /// do not say what is being measured
+    #[arg(short, long)]
     quiet: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            memcached: "memcached".to_owned(),
-            bare: None,
-            traces: None,
-            out: PathBuf::from("bench/results"),
-            rounds: 5,
-            seconds: 3.0,
-            shrink: 1,
-            only: Vec::new(),
-            quiet: false,
-        }
-    }
 }
 
 /// The parts of the comparison, in the order they are run: their names and what they measure.
@@ -72,118 +80,16 @@ struct Part {
     run: fn(&Settings, &Contenders, &mut Bench) -> Result<Option<Table>, Failure>,
 }
 
-/// Every flag of `nuthatch bench compare`.
-pub(crate) const FLAGS: &[Flag<Settings>] = &[
-    Flag {
-        short: None,
-        long: "memcached",
-        value: "PROGRAM",
-        default: "memcached",
-        advice: "the memcached to compare with",
-        apply: |to, text| {
-            to.memcached = text.to_owned();
-            Ok(())
-        },
-    },
-    Flag {
-        short: None,
-        long: "bare",
-        value: "PROGRAM",
-        default: "",
-        advice: "the bare loop (bench/bare), for the distance to the limit",
-        apply: |to, text| {
-            to.bare = Some(text.into());
-            Ok(())
-        },
-    },
-    Flag {
-        short: None,
-        long: "traces",
-        value: "DIRECTORY",
-        default: "",
-        advice: "traces to replay: *.bin, *.csv, also with .zst",
-        apply: |to, text| {
-            to.traces = Some(text.into());
-            Ok(())
-        },
-    },
-    Flag {
-        short: None,
-        long: "out",
-        value: "DIRECTORY",
-        default: "bench/results",
-        advice: "where results and pictures are written",
-        apply: |to, text| {
-            to.out = text.into();
-            Ok(())
-        },
-    },
-    Flag {
-        short: None,
-        long: "rounds",
-        value: "N",
-        default: "5",
-        advice: "how often each load is run",
-        apply: |to, text| number(text, 1..=100).map(|rounds| to.rounds = rounds),
-    },
-    Flag {
-        short: None,
-        long: "seconds",
-        value: "TIME",
-        default: "3",
-        advice: "how long each load is run",
-        apply: |to, text| match seconds(text)? {
-            time if time > 0.0 => {
-                to.seconds = time;
-                Ok(())
-            }
-            _ => Err("expected a time above 0".to_owned()),
-        },
-    },
-    Flag {
-        short: None,
-        long: "shrink",
-        value: "N",
-        default: "1",
-        advice: "make what is filled and replayed N times smaller, to try the comparison itself",
-        apply: |to, text| number(text, 1..=1000).map(|shrink| to.shrink = shrink),
-    },
-    Flag {
-        short: None,
-        long: "only",
-        value: "PARTS",
-        default: "all",
-        advice: "some of cpu,throughput,latency,items,traces,change,expiry,start,drupal,reference",
-        apply: |to, text| {
-            to.only = text.split(',').map(str::to_owned).collect();
-            match to.only.iter().find(|name| !PARTS.iter().any(|part| part.name == **name)) {
-                Some(name) => Err(format!("{name:?} is no part, expected some of {}", part_names().join(","))),
-                None => Ok(()),
-            }
-        },
-    },
-    Flag {
-        short: Some('q'),
-        long: "quiet",
-        value: "",
-        default: "",
-        advice: "do not say what is being measured",
-        apply: |to, _| {
-            to.quiet = true;
-            Ok(())
-        },
-    },
-];
+/// The name of a part.
+fn part(text: &str) -> Result<String, String> {
+    match PARTS.iter().find(|part| part.name == text) {
+        Some(part) => Ok(part.name.to_owned()),
+        None => Err(format!("expected some of {}", part_names().join(","))),
+    }
+}
 
 fn part_names() -> Vec<&'static str> {
     PARTS.iter().map(|part| part.name).collect()
-}
-
-/// From the words after the command; `None` when help was asked for.
-pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Settings>, Failure> {
-    let mut settings = Settings::default();
-    let asked = flags::parse(FLAGS, &mut settings, args, |_, _| Err("expected flags alone".to_owned()))?;
-    Ok((asked == Asked::Run).then_some(settings))
 }
 
 /// Measures, and writes the results. Returns the page that was written.
@@ -201,10 +107,17 @@ pub(crate) fn run(settings: &Settings) -> Result<String, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use super::*;
+    use crate::flags::{self, Asked};
 
     fn read(words: &[&str]) -> Result<Settings, String> {
-        parse(words.iter().map(OsString::from)).map(Option::unwrap).map_err(|failure| failure.to_string())
+        match flags::parse(words.iter().map(OsString::from)) {
+            Ok(Asked::Run(settings)) => Ok(settings),
+            Ok(Asked::Help(_)) => panic!("help was not asked for"),
+            Err(failure) => Err(failure.to_string()),
+        }
     }
 
     #[test]
@@ -212,10 +125,11 @@ mod tests {
         assert_eq!(read(&["--only", "cpu,traces"]).unwrap().only, ["cpu", "traces"]);
         assert_eq!(
             read(&["--only", "cpus"]).unwrap_err(),
-            "bench: --only cpus: \"cpus\" is no part, expected some of \
+            "bench: --only cpus: expected some of \
              cpu,throughput,latency,items,traces,change,expiry,start,drupal,reference"
         );
-        let advice = FLAGS.iter().find(|flag| flag.long == "only").unwrap().advice;
-        assert!(advice.ends_with(&part_names().join(",")), "help names every part");
+        let help = flags::help::<Settings>();
+        assert!(help.contains(&part_names().join(",")), "help names every part");
+        flags::tests::help_teaches_every_flag::<Settings>(&[]);
     }
 }
