@@ -1,4 +1,6 @@
 //! Tables as pictures: for each row a group of bars, one for each server, as long as its share of the row's largest figure.
+//!
+//! A picture brings its own background and is readable in light and dark: whoever shows it says which by its colour scheme.
 
 use std::fmt::Write as _;
 
@@ -12,33 +14,45 @@ const BAR: usize = 15;
 const GAP: usize = 14;
 const TOP: usize = 64;
 
-fn colour(who: Who) -> &'static str {
+/// What a server's bars are called in [`STYLE`].
+fn class(who: Who) -> &'static str {
     match who {
-        Who::Memcached => "#9aa5b1",
-        Who::Nuthatch => "#2f6f4f",
-        Who::Bare => "#d8dee4",
-        Who::Redis => "#b5524a",
+        Who::Memcached => "memcached",
+        Who::Nuthatch => "nuthatch",
+        Who::Bare => "bare",
+        Who::Redis => "redis",
     }
 }
+
+/// The colours. Text stands out from the ground by 4.5 to 1 or more and bars by 3 to 1, as WCAG 2 asks of text and graphics.
+const STYLE: &str = "\
+<style>
+.ground { fill: #ffffff } .text { fill: #1f2328 } .figure { fill: #57606a }
+.memcached { fill: #8491a0 } .nuthatch { fill: #1a7f4b } .bare { fill: #57606a } .redis { fill: #c4473a }
+@media (prefers-color-scheme: dark) {
+.ground { fill: #0d1117 } .text { fill: #e6edf3 } .figure { fill: #9aa5b1 }
+.memcached { fill: #6e7b8a } .nuthatch { fill: #3fb97c } .bare { fill: #b4bec9 } .redis { fill: #e5695c }
+}
+</style>
+";
 
 /// The picture of a table, as SVG.
 pub(super) fn bars(table: &Table, contenders: &Contenders) -> String {
     let rows: Vec<_> = table.rows.iter().filter(|row| row.charted).collect();
     let height = TOP + rows.len() * (table.who.len() * BAR + GAP);
+    let title = escape(&format!("{}{}", table.title, table.chart.map_or("", |chart| chart.caption)));
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
-         <title>{}</title>\n<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n\
-         <text x=\"12\" y=\"24\" font-size=\"16\" font-weight=\"bold\" fill=\"#1f2328\">{}</text>\n",
-        escape(&table.title),
-        escape(&format!("{}{}", table.title, table.chart.map_or("", |chart| chart.caption)))
+         <title>{title}</title>\n{STYLE}<rect class=\"ground\" width=\"{WIDTH}\" height=\"{height}\"/>\n\
+         <text class=\"text\" x=\"12\" y=\"24\" font-size=\"16\" font-weight=\"bold\">{title}</text>\n"
     );
     let mut x = LABEL;
     for &who in &table.who {
         let name = contenders.name(who);
         let _ = writeln!(
             svg,
-            "<rect x=\"{x}\" y=\"36\" width=\"11\" height=\"11\" fill=\"{}\"/><text x=\"{}\" y=\"46\" fill=\"#1f2328\">{}</text>",
-            colour(who),
+            "<rect class=\"{}\" x=\"{x}\" y=\"36\" width=\"11\" height=\"11\"/><text class=\"text\" x=\"{}\" y=\"46\">{}</text>",
+            class(who),
             x + 16,
             escape(&name)
         );
@@ -55,7 +69,7 @@ pub(super) fn bars(table: &Table, contenders: &Contenders) -> String {
         let middle = y + figures.len() * BAR / 2 + 4;
         let _ = writeln!(
             svg,
-            "<text x=\"{}\" y=\"{middle}\" text-anchor=\"end\" fill=\"#1f2328\">{}</text>",
+            "<text class=\"text\" x=\"{}\" y=\"{middle}\" text-anchor=\"end\">{}</text>",
             LABEL - 10,
             escape(&row.name)
         );
@@ -63,10 +77,10 @@ pub(super) fn bars(table: &Table, contenders: &Contenders) -> String {
             let width = (figure / largest * (WIDTH - LABEL - FIGURE) as f64).max(1.0);
             let _ = writeln!(
                 svg,
-                "<rect x=\"{LABEL}\" y=\"{y}\" width=\"{width:.1}\" height=\"{}\" fill=\"{}\"/>\
-                 <text x=\"{:.1}\" y=\"{}\" font-size=\"11\" fill=\"#57606a\">{figure:.decimals$}</text>",
+                "<rect class=\"{}\" x=\"{LABEL}\" y=\"{y}\" width=\"{width:.1}\" height=\"{}\"/>\
+                 <text class=\"figure\" x=\"{:.1}\" y=\"{}\" font-size=\"11\">{figure:.decimals$}</text>",
+                class(who),
                 BAR - 2,
-                colour(who),
                 LABEL as f64 + width + 5.0,
                 y + BAR - 5,
                 decimals = row.decimals,
@@ -86,20 +100,45 @@ fn escape(text: &str) -> String {
 mod tests {
     use super::super::Settings;
     use super::super::measure::Samples;
-    use super::super::write::Row;
+    use super::super::write::{Chart, Row};
     use super::*;
+
+    /// Times of every server, some of rows whose names want escaping.
+    fn table() -> (Table, Contenders) {
+        let settings = Settings { memcached: "true".to_owned(), ..crate::flags::tests::defaults() };
+        let contenders = Contenders::find(&settings).unwrap();
+        let mut table = Table::new("A & B", "", vec![Who::Memcached, Who::Nuthatch, Who::Bare]);
+        table.chart = Some(Chart { name: "test", caption: ": microseconds, less is better" });
+        let samples = |who, figure| Samples { who, rounds: vec![figure] };
+        table.rows.push(Row::new("a < b", 1, vec![samples(Who::Memcached, 10.0), samples(Who::Nuthatch, 5.0)]));
+        let all = [(Who::Memcached, 4.0), (Who::Nuthatch, 3.0), (Who::Bare, 2.0)];
+        table.rows.push(Row::new(
+            "text get, 50 connections",
+            2,
+            all.map(|(who, figure)| samples(who, figure)).to_vec(),
+        ));
+        table.rows.push(Row { charted: false, ..Row::new("hidden", 1, Vec::new()) });
+        (table, contenders)
+    }
 
     #[test]
     fn bars_are_as_long_as_their_share() {
-        let settings = Settings { memcached: "true".to_owned(), ..crate::flags::tests::defaults() };
-        let contenders = Contenders::find(&settings).unwrap();
-        let mut table = Table::new("A & B", "", contenders.both().to_vec());
-        let samples = |who, figure| Samples { who, rounds: vec![figure] };
-        table.rows.push(Row::new("a < b", 1, vec![samples(Who::Memcached, 10.0), samples(Who::Nuthatch, 5.0)]));
-        table.rows.push(Row { charted: false, ..Row::new("hidden", 1, Vec::new()) });
+        let (table, contenders) = table();
         let svg = bars(&table, &contenders);
         assert!(svg.contains("A &amp; B") && svg.contains("a &lt; b") && !svg.contains("hidden"));
         assert!(svg.contains("width=\"460.0\"") && svg.contains("width=\"230.0\""), "{svg}");
         assert_eq!(svg.matches("<svg").count(), svg.matches("</svg>").count());
+    }
+
+    #[test]
+    fn every_colour_is_given_for_light_and_dark() {
+        let (table, contenders) = table();
+        let svg = bars(&table, &contenders);
+        let (light, dark) = STYLE.split_once("prefers-color-scheme: dark").unwrap();
+        for (used, _) in svg.split("class=\"").skip(1).filter_map(|rest| rest.split_once('"')) {
+            let rule = format!(".{used} {{ fill: #");
+            assert!(light.contains(&rule) && dark.contains(&rule), "{used}");
+        }
+        assert!(!svg.split_once("</style>").unwrap().1.contains("fill="), "colours stand in the style alone");
     }
 }

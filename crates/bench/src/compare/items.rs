@@ -34,12 +34,12 @@ pub(super) fn items(settings: &Settings, contenders: &Contenders, bench: &mut Be
     let mut table = Table::new(
         "Items held",
         &format!(
-            "Thousands of items found again at `-m {memory_mib}` after {FILL_FACTOR} times what could fit was stored, and the \
+            "Items found again, for each MiB of `-m {memory_mib}`, after {FILL_FACTOR} times what could fit was stored, and the \
              resident memory in MiB then. Every key that was stored is asked for."
         ),
         who.clone(),
     );
-    table.chart = Some(Chart { name: "items", caption: ": thousands, more is better" });
+    table.chart = Some(Chart { name: "items", caption: " in a MiB of memory, more is better" });
     table.servers(contenders, start);
     let mut resident = Vec::new();
     for (key_bytes, value_bytes, bar) in SIZES {
@@ -56,7 +56,7 @@ pub(super) fn items(settings: &Settings, contenders: &Contenders, bench: &mut Be
             bench.load(server, Place::Anywhere, &fill)?;
             bench.load(server, Place::Anywhere, &find)
         })?;
-        let mut row = Row::new(&name, 1, pick(&reports, |report| report.hits as f64 / 1e3));
+        let mut row = Row::new(&name, 0, pick(&reports, |report| report.hits as f64 / f64::from(memory_mib)));
         row.bar = Some(Bar::AtLeast(bar));
         table.rows.push(row);
         let mut row = Row::new(
