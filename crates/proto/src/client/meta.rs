@@ -109,13 +109,8 @@ mod tests {
     use super::*;
     use crate::ascii::Request;
     use crate::ascii::tests::request;
+    use crate::client::tests::sent;
     use crate::meta::{KEY_SCRATCH, SetMode};
-
-    fn sent(write: impl Fn(&mut Vec<u8>) -> Result<(), BadRequest>) -> Vec<u8> {
-        let mut out = Vec::new();
-        write(&mut out).unwrap();
-        out
-    }
 
     #[test]
     fn every_command_arrives_as_it_was_meant() {

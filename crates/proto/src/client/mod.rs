@@ -142,8 +142,15 @@ fn is_text(bytes: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// What `write` appends to an empty buffer.
+    pub(crate) fn sent(write: impl Fn(&mut Vec<u8>) -> Result<(), BadRequest>) -> Vec<u8> {
+        let mut out = Vec::new();
+        write(&mut out).unwrap();
+        out
+    }
 
     #[test]
     fn keys_that_could_be_mistaken_are_not_sent() {

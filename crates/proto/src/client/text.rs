@@ -165,12 +165,7 @@ mod tests {
     use super::*;
     use crate::ascii::tests::request;
     use crate::ascii::{Arith, Delete, FlushAll, Request, Stats, Store, Touch};
-
-    fn sent(write: impl Fn(&mut Vec<u8>) -> Result<(), BadRequest>) -> Vec<u8> {
-        let mut out = Vec::new();
-        write(&mut out).unwrap();
-        out
-    }
+    use crate::client::tests::sent;
 
     #[test]
     fn retrievals_arrive_as_they_were_meant() {
