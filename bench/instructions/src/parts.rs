@@ -18,7 +18,8 @@ const PARTS: &[&str] = &["parse", "find", "write", "copy", "reply", "execute", "
 /// no part here, leaves the decision to what it was inlined into.
 const FILES: &[(&str, &str)] = &[
     ("bench/instructions", "other"),
-    ("proto/src/num.rs", ""),
+    ("num.rs push_", "reply"),
+    ("num.rs nuthatch_proto::num::push_", "reply"),
     ("proto/src/client", "other"),
     ("/reply.rs", "reply"),
     ("proto/src", "parse"),
@@ -98,7 +99,7 @@ pub(crate) fn table(dumps: &[Dump]) -> Result<String, String> {
         let mut sums: Vec<_> = sums.into_iter().collect();
         sums.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         let _ = writeln!(text, "\n{}", path.name);
-        for (place, count) in sums.iter().take(24) {
+        for (place, count) in sums.iter().take(40) {
             let _ = writeln!(text, "{:>8.1}  {place}", path.each(*count));
         }
     }
@@ -160,7 +161,8 @@ mod tests {
     use super::*;
 
     fn frames(files: &[&str]) -> Vec<Frame> {
-        files.iter().map(|file| Frame { function: String::new(), file: (*file).to_owned() }).collect()
+        let frame = |(file, function): (&str, &str)| Frame { function: function.to_owned(), file: file.to_owned() };
+        files.iter().map(|place| frame(place.split_once(' ').unwrap_or((place, "")))).collect()
     }
 
     #[test]
@@ -169,8 +171,9 @@ mod tests {
         for (function, files, expected) in [
             ("f", &["core/src/slice.rs", "crates/store/src/record.rs", "crates/store/src/place.rs"][..], "write"),
             ("f", &["crates/store/src/record.rs", "crates/store/src/read.rs", "crates/server/src/exec/mod.rs"], "find"),
-            ("f", &["crates/proto/src/num.rs", "crates/proto/src/ascii/reply.rs"], "reply"),
-            ("f", &["crates/proto/src/num.rs", "crates/proto/src/ascii/get.rs"], "parse"),
+            ("f", &["crates/proto/src/num.rs nuthatch_proto::num::push_u64"], "reply"),
+            ("f", &["crates/proto/src/num.rs digits", "crates/proto/src/ascii/get.rs"], "parse"),
+            ("f", &["crates/store/src/place.rs record", "crates/store/src/read.rs look_up"], "find"),
             ("f", &["crates/store/src/log.rs"], "find"),
             ("__memcpy_sse2_unaligned", &[], "copy"),
             ("_int_free", &[], "allocate"),
