@@ -13,5 +13,9 @@ cargo build --release --locked --package nuthatch --package nuthatch-bare
 built=${CARGO_TARGET_DIR:-target}/release
 
 flags=(--bare "$built/nuthatch-bare" --out bench/results)
+# The release whose behaviour Nuthatch offers, where its source could be had; else the memcached that is installed.
+read -r version _ <clients/memcached/release.txt
+memcached=${NUTHATCH_CLIENTS_DIR:-target/clients}/memcached-$version/memcached
+[ ! -x "$memcached" ] || flags+=(--memcached "$memcached")
 [ -z "${TRACES:-}" ] || flags+=(--traces "$TRACES")
 exec "$built/nuthatch" bench compare "${flags[@]}" "$@"

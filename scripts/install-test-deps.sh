@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs what `make test` needs and this machine lacks: Debian packages, and the clients that come from PyPI, npm, Maven Central
-# and the Go module proxy. Run again, it finds everything in place and does nothing.
+# Installs what `make test` needs and this machine lacks: Debian packages, the memcached that Nuthatch is held against, built from
+# its source, and the clients that come from PyPI, npm, Maven Central and the Go module proxy. Run again, it finds everything in
+# place and does nothing.
 #
 # Works as root, or as a user whose sudo asks no password. No service that a package brings is left running, or started at the next
 # boot, unless it was installed before.
@@ -8,6 +9,7 @@
 # Usage: scripts/install-test-deps.sh [all|packages|clients|bench]
 #
 # `bench` is what `make bench` needs: servers to compare with, and no clients but libmemcached's.
+# The memcached of both is in target/clients/memcached-VERSION.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -35,7 +37,8 @@ packages=(
     ca-certificates curl
     gcc g++ libc6-dev                   # the linker that cargo calls, and the compiler of libFuzzer
     valgrind                            # counts instructions
-    memcached                           # the reference server that the tests themselves are proved against
+    make libevent-dev xz-utils          # what memcached's source is unpacked and built with
+    memcached                           # the reference server in its stead, where its source is not to be had
     libmemcached-tools                  # memcapable, memccat, memccp, memcstat...
     php-cli php-memcached php-memcache
     python3 python3-venv python3-pylibmc
@@ -142,6 +145,8 @@ once() {
     say "installing $name"
     rm -f "$stamp"
     "$@"
+    # A failure comes this far only where the caller has an answer to it.
+    [ $? = 0 ] || return 1
     printf '%s\n' "$sum" >"$stamp"
 }
 
@@ -172,7 +177,39 @@ go_clients() {
     (cd "$root/clients/go" && GOFLAGS= go build -buildvcs=false -o "$clients/go/gomemcache-test" .)
 }
 
-# memcached's own tests come with its source, from wherever this machine's Debian packages come from. Nothing is built from it and
+# The release whose behaviour Nuthatch offers: its version and the SHA-256 of its source.
+read -r memcached_version memcached_sha256 <"$root/clients/memcached/release.txt"
+
+# Where this machine's Debian packages come from.
+debian_mirror() {
+    local mirror
+    mirror=$({
+        [ ! -e /etc/apt/sources.list ] || cat /etc/apt/sources.list
+        find /etc/apt/sources.list.d -name '*.list' -exec cat {} +
+        find /etc/apt/sources.list.d -name '*.sources' -exec sed -n 's/^URIs:[[:space:]]*/deb /p' {} +
+    } | sed -n 's/^deb \(\[[^]]*\] *\)\{0,1\}\([^ ]*\/debian\)\/\{0,1\}\( .*\)\{0,1\}$/\2/p' | head -n 1)
+    printf '%s\n' "${mirror:-http://deb.debian.org/debian}"
+}
+
+# That release, tests and all, out of Debian's pool, which has it as long as sid does. Each step asks for the one before it by
+# itself, because `set -e` is not in force where a failure is expected.
+memcached_release() {
+    local place=$clients/memcached-$memcached_version
+    local file=memcached_$memcached_version.orig.tar.xz
+    rm -rf "$place" &&
+        mkdir -p "$place" &&
+        /usr/lib/apt/apt-helper -qq -o APT::Sandbox::User="$(id -un)" download-file "$(debian_mirror)/pool/main/m/memcached/$file" "$place/$file" \
+            "SHA256:$memcached_sha256" >/dev/null 2>&1 &&
+        tar -xf "$place/$file" -C "$place" --strip-components=1 &&
+        (cd "$place" && ./configure --quiet && make -j "$(nproc)" memcached memcached-debug timedrun) >"$place/build.log" 2>&1
+}
+
+install_memcached() {
+    mkdir -p "$clients"
+    once "memcached $memcached_version" "$root/clients/memcached/release.txt" -- memcached_release
+}
+
+# Failing that, the tests of Debian's own memcached, from wherever this machine's packages come from. Nothing is built from it and
 # nothing of apt's own state changes.
 memcached_source() {
     local place=$clients/memcached-source apt
@@ -198,8 +235,11 @@ memcached_source() {
 }
 
 install_clients() {
-    mkdir -p "$clients"
-    once "memcached's tests" "$root/clients/memcached/suite_test.py" -- memcached_source
+    if ! install_memcached; then
+        say "memcached $memcached_version cannot be fetched from $(debian_mirror) or built; the tests of Debian's own memcached are run instead"
+        rm -rf "$clients/memcached-$memcached_version"
+        once "memcached's tests" "$root/clients/memcached/skips-1.6.18.txt" -- memcached_source
+    fi
     once "python clients" "$root/clients/python/requirements.txt" -- python_clients
     once "node clients" "$root/clients/node/package.json" -- node_clients
     once "java clients" "$root/clients/java/pom.xml" "$root"/clients/java/src/main/java/*.java -- java_clients
@@ -210,6 +250,13 @@ case $what in
     all) install_packages; install_clients ;;
     packages) install_packages ;;
     clients) install_clients ;;
-    bench) packages=(gcc libc6-dev memcached libmemcached-tools redis-server util-linux); install_packages ;;
+    bench)
+        packages=(gcc libc6-dev make libevent-dev xz-utils memcached libmemcached-tools redis-server util-linux)
+        install_packages
+        if ! install_memcached; then
+            say "memcached $memcached_version cannot be fetched from $(debian_mirror) or built; Debian's own memcached is compared with"
+            rm -rf "$clients/memcached-$memcached_version"
+        fi
+        ;;
     *) fail "expected all, packages, clients or bench, not '$what'" ;;
 esac

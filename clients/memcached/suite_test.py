@@ -1,4 +1,7 @@
-"""Runs memcached's own tests, unmodified, against the program that PROGRAM names; skips.txt says what is not held against it."""
+"""Runs memcached's own tests, unmodified, against the program that PROGRAM names.
+
+They are the tests of the release whose source SUITE names; skips-VERSION.txt says what of them is not held against the program.
+"""
 
 import concurrent.futures
 import os
@@ -17,9 +20,15 @@ PATIENCE_SECONDS = 150
 NOT_RUN = {"whitespace.t", "multiversioning.t", "stress-memcached.pl"}
 
 
+def release():
+    """Which memcached the tests come from."""
+    with open(os.path.join(SOURCE, "version.m4")) as lines:
+        return re.search(r"VERSION_NUMBER\], \[([0-9.]+)\]", lines.read()).group(1)
+
+
 def skips():
     table = {}
-    with open(os.path.join(HERE, "skips.txt")) as lines:
+    with open(os.path.join(HERE, f"skips-{VERSION}.txt")) as lines:
         for line in lines:
             if line.strip() and not line.startswith("#"):
                 name, numbers, _reason = line.split(None, 2)
@@ -48,6 +57,7 @@ def run(directory, name, skipped):
     return len([1 for no, _, _ in results if not no]), None
 
 
+VERSION = release()
 with tempfile.TemporaryDirectory(prefix="nuthatch-suite-") as directory:
     for part in ("t", "doc"):
         shutil.copytree(os.path.join(SOURCE, part), os.path.join(directory, part))
@@ -58,7 +68,7 @@ with tempfile.TemporaryDirectory(prefix="nuthatch-suite-") as directory:
     names = sorted(name for name in os.listdir(os.path.join(directory, "t")) if name.endswith(".t") and name not in NOT_RUN)
     unknown = set(table) - set(names)
     if unknown:
-        sys.exit(f"skips.txt names tests that are not there: {', '.join(sorted(unknown))}")
+        sys.exit(f"skips-{VERSION}.txt names tests that are not there: {', '.join(sorted(unknown))}")
     wanted = [name for name in names if table.get(name) != "*"]
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
         outcomes = list(pool.map(lambda name: run(directory, name, table.get(name, set())), wanted))
@@ -66,4 +76,5 @@ with tempfile.TemporaryDirectory(prefix="nuthatch-suite-") as directory:
     if failures:
         print(*failures, sep="\n")
         sys.exit(1)
+    print(f"the tests of memcached {VERSION}")
     print("ok", sum(count for count, _ in outcomes))

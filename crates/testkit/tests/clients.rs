@@ -1,7 +1,8 @@
 //! Programs that people already run work unchanged: each test starts a server and runs an unmodified client against it.
 //!
 //! The clients and what each test does are in `clients/`; `scripts/install-test-deps.sh` puts them in place, and `make test` runs
-//! that first. `NUTHATCH_TEST_SERVER=/usr/bin/memcached` runs the same tests against memcached, which is how they are proved.
+//! that first. `NUTHATCH_TEST_SERVER=target/clients/memcached-1.6.45/memcached-debug` runs the same tests against memcached, which is how
+//! they are proved.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -71,7 +72,7 @@ clients! {
 
 fn run(over: Over, program: &[&str]) {
     if program.contains(&"memcached/suite_test.py") && spawn::other_server().is_some() {
-        println!("not run: memcached's own tests need a memcached-debug, which NUTHATCH_TEST_SERVER is not");
+        println!("not run: memcached's own tests are for Nuthatch; memcached has run them itself");
         return;
     }
     let server = match over {
@@ -98,7 +99,7 @@ fn run(over: Over, program: &[&str]) {
         .env("SERVERS", servers.join(" "))
         .env("CLOCK", clock)
         .env("PROGRAM", server.program())
-        .env("SUITE", format!("{clients}/memcached-source/source"))
+        .env("SUITE", memcached_source(&sources, Path::new(clients)))
         .env("NODE_PATH", format!("{clients}/node/node_modules"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .stdin(Stdio::null())
@@ -129,7 +130,16 @@ fn run(over: Over, program: &[&str]) {
         words.join(" "),
         server.stderr()
     );
-    println!("{checks} checks");
+    print!("{stdout}");
+}
+
+/// Where memcached's own tests are: those of the release that is behaved like, or else of Debian's memcached.
+fn memcached_source(sources: &Path, clients: &Path) -> PathBuf {
+    let release =
+        std::fs::read_to_string(sources.join("memcached/release.txt")).expect("the release is in the repository");
+    let version = release.split(' ').next().unwrap_or_default();
+    let built = clients.join(format!("memcached-{version}"));
+    if built.join("memcached-debug").exists() { built } else { clients.join("memcached-source/source") }
 }
 
 /// Reads a pipe to its end beside the test, so that a client that writes much is not stopped by it.
