@@ -3,7 +3,7 @@
 //! Called by a test for a short, repeatable while and by the fuzzer for long.
 
 use crate::dice::Dice;
-use crate::spawn::Address;
+use crate::spawn::{Address, other_server};
 use crate::wire::Conn;
 
 /// A server that is sent rubbish, and a connection next to it that must not notice.
@@ -65,9 +65,14 @@ impl Victim {
         }
         self.neighbour.expect("MN");
 
-        hostile.try_rest().unwrap_or_else(|error| {
+        // memcached finds that a watcher has left only when it has something to tell it.
+        let may_stay = other_server().is_some() && bytes.windows(5).any(|word| word == b"watch");
+        if let Err(error) = hostile.try_rest()
+            && !may_stay
+        {
             panic!("the server neither reads nor closes after {}: {error}", crate::wire::quoted(bytes));
-        });
+        }
+        drop(hostile);
         sending.join().expect("a send does not panic");
     }
 }

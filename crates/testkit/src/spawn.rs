@@ -3,8 +3,8 @@
 //! Any test may call it. It never listens on a standard port, never leaves a process behind, and never waits for a fixed time:
 //! a server is ready when it answers.
 //!
-//! The program is, in this order: `NUTHATCH_TEST_SERVER` (any memcached; `debugtime` is then not to be counted on),
-//! `NUTHATCH_BIN` (a built `nuthatch`), or the workspace's own binary, built on first use into the target directory that the
+//! The program is, in this order: `NUTHATCH_TEST_SERVER` (any memcached; `debugtime` is counted on when it is called
+//! `memcached-debug`, which is then that of memcached 1.6.45), `NUTHATCH_BIN` (a built `nuthatch`), or the workspace's own binary, built on first use into the target directory that the
 //! running test came from.
 
 use std::ffi::{OsStr, OsString};
@@ -14,6 +14,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -164,7 +165,7 @@ impl Launch {
             if let Some(address) = address
                 && Conn::try_open(&address).is_ok()
             {
-                return Ok(Spawned { address, running });
+                return Ok(Spawned { address, clock: Clock::default(), running });
             }
             assert!(
                 Instant::now() < deadline,
@@ -255,6 +256,7 @@ pub struct Exit {
 #[derive(Debug)]
 pub struct Spawned {
     address: Address,
+    clock: Clock,
     running: Running,
 }
 
@@ -307,10 +309,11 @@ impl Spawned {
         self.running.stderr()
     }
 
-    /// Moves the server's clock on by `seconds` (`debugtime`); works with [`Launch::debug`] only.
+    /// Moves the server's clock on by `seconds` (`debugtime`); works with [`Launch::debug`] only, and exactly with a stopped
+    /// clock only.
     pub fn move_clock(&self, seconds: u32) {
         let mut control = self.connect();
-        control.send_line(format!("debugtime {seconds}"));
+        control.send_line(format!("debugtime {}", self.clock.step(i64::from(seconds))));
         control.expect("OK");
     }
 
@@ -384,6 +387,27 @@ pub enum Signal {
 /// The other memcached that `NUTHATCH_TEST_SERVER` names, if it does.
 pub fn other_server() -> Option<PathBuf> {
     std::env::var_os("NUTHATCH_TEST_SERVER").filter(|name| !name.is_empty()).map(PathBuf::from)
+}
+
+/// Whether a server started by [`Launch::debug`] has a clock that can be moved.
+pub fn moves_clock() -> bool {
+    other_server().is_none_or(|program| program.file_name() == Some(OsStr::new("memcached-debug")))
+}
+
+/// What a stopped clock of one server was told.
+///
+/// A stopped clock of memcached moves by the sum of all it was ever told, each time it is told anything.
+#[derive(Debug, Default)]
+pub struct Clock {
+    last_seconds: AtomicI64,
+}
+
+impl Clock {
+    /// What `debugtime` has to be told to move the clock by `seconds`.
+    pub fn step(&self, seconds: i64) -> i64 {
+        let last = self.last_seconds.swap(seconds, Ordering::Relaxed);
+        if other_server().is_some() { seconds - last } else { seconds }
+    }
 }
 
 /// The built `nuthatch` program.

@@ -14,7 +14,8 @@ fn converse(seed: u64, launch: Launch) {
         launch = launch.args(["-o", "no_lru_maintainer,no_lru_crawler"]);
     }
     let server = launch.start();
-    hold(server.address(), seed, Scope { commands: COMMANDS, moves_clock: is_ours, is_recent: is_ours });
+    let is_recent = spawn::moves_clock();
+    hold(server.address(), seed, Scope { commands: COMMANDS, moves_clock: is_recent, is_ours, is_recent });
 }
 
 #[test]

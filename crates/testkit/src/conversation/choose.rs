@@ -119,7 +119,7 @@ impl Conversation<'_> {
 
     /// memcached stores a counted number anew while an answer that shows the item waits to be sent, and forgets its marks.
     pub(super) fn may_count(&self) -> bool {
-        self.scope.is_recent || self.chosen == 0
+        self.scope.is_ours || self.chosen == 0
     }
 
     pub(super) fn one_in(&mut self, of: u8) -> bool {

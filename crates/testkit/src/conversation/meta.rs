@@ -19,8 +19,8 @@ impl Conversation<'_> {
         if !key.is_text {
             flags.push("b".to_owned());
         }
-        // memcached 1.6.18 shows a base64 key as it is when another protocol stored the item.
-        if (key.is_text || self.scope.is_recent) && self.one_in(4) {
+        // memcached shows a base64 key as it is when another protocol, or `N` of `mg`, made the item.
+        if (key.is_text || self.scope.is_ours) && self.one_in(4) {
             flags.push("k".to_owned());
         }
         if self.one_in(4) {

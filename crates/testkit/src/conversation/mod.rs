@@ -21,7 +21,7 @@ use std::collections::HashMap;
 
 use crate::dice::Dice;
 use crate::model::{Model, Seconds, Version};
-use crate::spawn::Address;
+use crate::spawn::{Address, Clock};
 use crate::wire::{Conn, Frame};
 
 /// What a conversation may use.
@@ -31,6 +31,8 @@ pub struct Scope {
     pub commands: usize,
     /// The server is a memcached-debug whose clock can be moved.
     pub moves_clock: bool,
+    /// The server is no memcached.
+    pub is_ours: bool,
     /// The server has what memcached 1.6.18 has not: `E`, the client's own unique, and `N` of `ms`.
     pub is_recent: bool,
 }
@@ -100,6 +102,7 @@ struct Conversation<'a> {
     chosen: usize,
     /// Until when the clock stands still, with a flush pending: its exact second is not every server's.
     pending_flush: Option<i64>,
+    clock: Clock,
 }
 
 impl<'a> Conversation<'a> {
@@ -120,7 +123,7 @@ impl<'a> Conversation<'a> {
             origin,
             scope,
             dice,
-            model: Model::new(!scope.is_recent),
+            model: Model::new(!scope.is_ours),
             now,
             keys,
             uniques: HashMap::new(),
@@ -132,6 +135,7 @@ impl<'a> Conversation<'a> {
             history: Vec::new(),
             chosen: 0,
             pending_flush: None,
+            clock: Clock::default(),
         }
     }
 
@@ -196,7 +200,7 @@ impl<'a> Conversation<'a> {
             None => self.dice.i64(1..30),
         };
         let mut control = Conn::try_open(self.server).expect("the server listens");
-        assert_eq!(control.ask(format!("debugtime {seconds}")), "OK", "the clock moves");
+        assert_eq!(control.ask(format!("debugtime {}", self.clock.step(seconds))), "OK", "the clock moves");
         self.now += seconds;
         self.history.push(format!("(the clock moves by {seconds} seconds)"));
     }

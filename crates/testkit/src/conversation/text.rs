@@ -37,7 +37,8 @@ impl Conversation<'_> {
                 self.text_simple(&[verb.as_bytes(), &key.bytes, line.as_bytes()], &answer)
             }
             _ if self.one_in(4) => {
-                let may_wait = self.scope.moves_clock && self.pending_flush.is_none();
+                // In memcached one with a delay brings back what the one before it had forgotten.
+                let may_wait = self.scope.is_ours && self.scope.moves_clock && self.pending_flush.is_none();
                 let delay = if may_wait && self.dice.bool() { self.dice.i64(2..20) } else { 0 };
                 // Each flush replaces the one before.
                 self.pending_flush = (delay > 0).then_some(self.now + delay);
