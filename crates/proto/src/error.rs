@@ -33,7 +33,6 @@ wire_errors! {
     Error = "ERROR",
     BadCommandLineFormat = "CLIENT_ERROR bad command line format",
     BadCommandLine = "CLIENT_ERROR bad command line",
-    DeleteUsage = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]",
     BadDataChunk = "CLIENT_ERROR bad data chunk",
     BadToken = "CLIENT_ERROR bad token in command line format",
     InvalidExptime = "CLIENT_ERROR invalid exptime argument",

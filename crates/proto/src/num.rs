@@ -1,9 +1,9 @@
 //! Decimal numbers off and onto the wire.
 //!
-//! Owns the two number grammars memcached has. The *strict* one (value lengths, counts, most administration arguments) is
-//! digits, with a `-` where negative numbers make sense, and at most as many characters as the type needs. The *loose* one
-//! (flags, expiry times, deltas, CAS uniques) is that of C's `strtol`: a `+` or `-` and any number of digits. In both, a
-//! number that does not fit its type is refused, never cut, with the exception of the loose signed one, an expiry time.
+//! Owns the two number grammars memcached has. The *strict* one, of nearly everything, is digits, with a `-` where negative
+//! numbers make sense, and at most as many characters as the type needs; a number that does not fit its type is refused. The
+//! *loose* one, of the flags and expiry time of storage commands only, is that of C's `strtol`: a `+` or `-` and any number
+//! of digits, cut to 32 bits.
 
 /// Longest decimal of 32 bits, with its sign: `-2147483648`.
 const STRICT_32_BYTES_MAX: usize = 11;
@@ -16,27 +16,27 @@ pub(crate) fn strict_u32(token: &[u8]) -> Option<u32> {
     if token.len() > STRICT_32_BYTES_MAX { None } else { u32::try_from(digits(token)?).ok() }
 }
 
+/// Strict unsigned 64-bit number.
+#[inline]
+pub(crate) fn strict_u64(token: &[u8]) -> Option<u64> {
+    if token.len() > STRICT_64_BYTES_MAX { None } else { digits(token) }
+}
+
 /// Strict signed 32-bit number.
 #[inline]
 pub(crate) fn strict_i32(token: &[u8]) -> Option<i32> {
-    if token.len() > STRICT_32_BYTES_MAX { None } else { i32::try_from(minus(token)?).ok() }
+    if token.len() > STRICT_32_BYTES_MAX { None } else { i32::try_from(strict_minus(token)?).ok() }
 }
 
 /// Strict signed 64-bit number.
 pub(crate) fn strict_i64(token: &[u8]) -> Option<i64> {
-    if token.len() > STRICT_64_BYTES_MAX { None } else { minus(token) }
+    if token.len() > STRICT_64_BYTES_MAX { None } else { strict_minus(token) }
 }
 
-/// Loose unsigned 32-bit number.
+/// Loose unsigned 64-bit number, cut to 32 bits as memcached does: a client that puts more into its flags is not refused.
 #[inline]
 pub(crate) fn loose_u32(token: &[u8]) -> Option<u32> {
-    u32::try_from(loose_u64(token)?).ok()
-}
-
-/// Loose unsigned 64-bit number.
-#[inline]
-pub(crate) fn loose_u64(token: &[u8]) -> Option<u64> {
-    digits(token.strip_prefix(b"+").unwrap_or(token))
+    Some(digits(token.strip_prefix(b"+").unwrap_or(token))? as u32)
 }
 
 /// Loose signed 64-bit number, cut to 32 bits as memcached does: a client that sends a date beyond 2038 is not refused.
@@ -58,6 +58,13 @@ pub(crate) fn decimal_fraction(token: &[u8]) -> Option<f64> {
     number.is_finite().then_some(number)
 }
 
+/// A sign alone is 0, as it is to memcached.
+#[inline]
+fn strict_minus(token: &[u8]) -> Option<i64> {
+    if token == b"-" { Some(0) } else { minus(token) }
+}
+
+#[inline]
 fn minus(token: &[u8]) -> Option<i64> {
     match token {
         [b'-', rest @ ..] => 0i64.checked_sub_unsigned(digits(rest)?),
@@ -147,16 +154,20 @@ mod tests {
         assert_eq!(strict_i32(b"-2147483649"), None);
         assert_eq!(strict_i64(b"-9223372036854775808"), Some(i64::MIN));
         assert_eq!(strict_i64(b"-9223372036854775809"), None);
-        assert_eq!(loose_u64(b"18446744073709551615"), Some(u64::MAX));
-        assert_eq!(loose_u64(b"18446744073709551616"), None);
-        assert_eq!(loose_u64(b"99999999999999999999999999"), None);
+        assert_eq!(strict_u64(b"18446744073709551615"), Some(u64::MAX));
+        assert_eq!(strict_u64(b"18446744073709551616"), None);
+        assert_eq!(strict_u64(b"0000000000000000000005"), Some(5));
+        assert_eq!(strict_u64(b"00000000000000000000005"), None);
+        assert_eq!(loose_u32(b"99999999999999999999999999"), None);
         assert_eq!(loose_i32(b"9223372036854775808"), None);
         assert_eq!(loose_i32(b"-9223372036854775809"), None);
-        assert_eq!(loose_u32(b"4294967296"), None);
     }
 
     #[test]
-    fn expiry_times_beyond_32_bits_are_cut_as_memcached_cuts_them() {
+    fn flags_and_expiry_times_beyond_32_bits_are_cut_as_memcached_cuts_them() {
+        assert_eq!(loose_u32(b"4294967297"), Some(1));
+        assert_eq!(loose_u32(b"18446744073709551615"), Some(u32::MAX));
+        assert_eq!(loose_u32(b"18446744073709551616"), None);
         assert_eq!(loose_i32(b"2147483648"), Some(i32::MIN));
         assert_eq!(loose_i32(b"4294967295"), Some(-1));
         assert_eq!(loose_i32(b"+4294967396"), Some(100));
@@ -165,14 +176,18 @@ mod tests {
 
     #[test]
     fn only_whole_decimal_tokens_are_numbers() {
-        for bad in [&b""[..], b"-", b"+", b"1a", b"a", b" 1", b"1 ", b"--1", b"0x10", b"1\r", b"\xff"] {
+        for bad in [&b""[..], b"+", b"1a", b"a", b" 1", b"1 ", b"--1", b"0x10", b"1\r", b"\xff"] {
             assert_eq!(strict_u32(bad), None, "{bad:?}");
+            assert_eq!(strict_u64(bad), None, "{bad:?}");
             assert_eq!(strict_i32(bad), None, "{bad:?}");
-            assert_eq!(loose_u64(bad), None, "{bad:?}");
+            assert_eq!(loose_u32(bad), None, "{bad:?}");
             assert_eq!(loose_i32(bad), None, "{bad:?}");
         }
+        assert_eq!((strict_u32(b"-"), strict_u64(b"-"), loose_u32(b"-"), loose_i32(b"-")), (None, None, None, None));
+        assert_eq!((strict_i32(b"-"), strict_i64(b"-")), (Some(0), Some(0)));
         assert_eq!(strict_u32(b"-1"), None);
-        assert_eq!(loose_u64(b"-1"), None);
+        assert_eq!((strict_u64(b"-1"), strict_u64(b"+1")), (None, None));
+        assert_eq!(loose_u32(b"-1"), None);
         assert_eq!(strict_i32(b"+1"), None);
         assert_eq!(loose_i32(b"+1"), Some(1));
         assert_eq!(loose_u32(b"007"), Some(7));

@@ -36,6 +36,29 @@ fn counters_of_the_lru_maintainer_are_there_only_with_it() {
 }
 
 #[test]
+fn counters_follow_the_options_that_they_count_for() {
+    let mut without = Settings { connections_max_fast: false, ..settings() };
+    without.reported.slab_reassign = false;
+    without.reported.lru_maintainer = false;
+    let mut temporary = settings();
+    temporary.reported.temp_lru = true;
+    let servers = [start(settings()), start(without), start(temporary)];
+    let [plain, without, temporary] = servers.each_ref().map(|server| {
+        let mut client = Client::connect(server);
+        client.ask("set k 0 0 1\r\nx\r\n", "STORED\r\n");
+        [names(&mut client, "stats"), names(&mut client, "stats items")].concat()
+    });
+    let optional = |name: &&String| {
+        *name == "rejected_connections" || name.starts_with("slab_reassign_") || *name == "slabs_moved"
+    };
+    assert_eq!(plain.iter().filter(optional).count(), 10);
+    assert_eq!(without.iter().filter(optional).count(), 0);
+    let of_items = |names: &[String]| names.iter().filter(|name| name.starts_with("items:1:")).count();
+    assert_eq!((of_items(&plain), of_items(&without), of_items(&temporary)), (28, 14, 29));
+    assert!(temporary.contains(&"items:1:number_temp".to_owned()));
+}
+
+#[test]
 fn a_key_stored_already_expired_misses_as_expired() {
     let server = start(Settings { ..settings() });
     let mut client = Client::connect(&server);

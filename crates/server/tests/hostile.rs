@@ -206,7 +206,6 @@ fn without_maxconns_fast_one_too_many_waits_for_its_turn() {
     assert_eq!(first.number("accepting_conns"), 0);
     drop(first);
     second.expect("MN\r\n");
-    assert_eq!(second.number("rejected_connections"), 0);
 }
 
 #[test]
@@ -244,7 +243,7 @@ fn authentication_over_text_survives_floods() {
     let server = start(Settings { auth_file: Some(file.clone()), ..settings() });
     let mut client = Client::connect(&server);
     client.ask("get a\r\n", "CLIENT_ERROR unauthenticated\r\n");
-    client.ask("\n".repeat(3), "CLIENT_ERROR unauthenticated\r\n".repeat(3));
+    client.ask("mg key\r\n".repeat(3), "CLIENT_ERROR unauthenticated\r\n".repeat(3));
     client.ask("set a 0 0 10\r\nanna wrong\r\n", "CLIENT_ERROR authentication failure\r\n");
     client.ask("set a 0 0 4\r\nanna\r\n", "CLIENT_ERROR bad authentication token format\r\n");
     client.ask("set a 0 0 11\r\nanna secret\r\n", "STORED\r\n");
@@ -252,7 +251,10 @@ fn authentication_over_text_survives_floods() {
     assert_eq!((client.number("auth_cmds"), client.number("auth_errors")), (2, 1));
     let mut giant = Client::connect(&server);
     giant.ask("set a 0 0 2000000000\r\n", "CLIENT_ERROR auth token too long\r\n");
-    giant.expect_close();
+    giant.ask("set a 0 0 11\r\nanna secret\r\n", "STORED\r\n");
+    let mut empty = Client::connect(&server);
+    empty.send("\n".repeat(5000));
+    empty.expect_close();
     let mut endless = Client::connect(&server);
     endless.send("x".repeat(5000));
     endless.expect_close();

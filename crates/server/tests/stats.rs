@@ -119,7 +119,8 @@ fn settings_items_slabs_and_connections_are_described() {
     let local = client.stream.local_addr().expect("an address");
     assert!(conns.contains(&format!(":addr tcp:{local}\r\n")), "{conns}");
     client.ask("stats nonsense\r\n", "ERROR\r\n");
-    client.ask("stats extstore\r\n", "ERROR\r\n");
+    client.ask("stats sizes_enable\r\n", "ERROR\r\n");
+    client.ask("stats extstore\r\n", "END\r\n");
 }
 
 #[test]

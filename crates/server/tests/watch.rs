@@ -43,7 +43,7 @@ fn fetches_mutations_and_deletions_are_told_as_memcached_tells_them() {
     );
     client.ask("delete sp%ce\r\n", "DELETED\r\n");
     assert!(event(&mut all).starts_with("type=item_get key=sp%25ce status=found"));
-    assert!(event(&mut all).starts_with("type=deleted key=sp%25ce cmd=delete clsid=1"));
+    assert!(event(&mut all).starts_with("type=deleted key=sp%25ce cmd=delete clsid=1 size=5"));
     client.ask("set e 0 1 1\r\nx\r\n", "STORED\r\n");
     client.ask("debugtime 2\r\nget e\r\n", "OK\r\nEND\r\n");
     let (mut last, mut lines) = (String::new(), 0);

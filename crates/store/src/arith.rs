@@ -86,6 +86,9 @@ impl Handle {
                     None => continue,
                 }
             };
+            if old_bytes == 0 {
+                return ArithOutcome::NonNumeric;
+            }
             if options.compare.is_some_and(|wanted| wanted != seen.cas) {
                 return ArithOutcome::Exists;
             }

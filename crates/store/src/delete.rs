@@ -2,7 +2,7 @@
 
 use crate::{
     Seconds,
-    record::{STALE, WON},
+    record::{FETCHED, STALE, WON},
     store::Handle,
     touch::Rewritten,
 };
@@ -18,7 +18,7 @@ pub struct DeleteOptions {
     pub invalidate: bool,
     /// With `invalidate` or `drop_value`: the new expiry.
     pub expiry: Option<Seconds>,
-    /// Do not delete: drop the value and the client's flags, and keep the item.
+    /// Do not delete: drop the value, the client's flags and what is remembered of the item, and keep the rest.
     pub drop_value: bool,
 }
 
@@ -87,12 +87,13 @@ impl Handle {
                 if let Some(expiry) = options.expiry {
                     item.expiry = expiry.max(now.saturating_add(1));
                 }
-                if options.invalidate {
-                    item.marks = (item.marks | STALE) & !WON;
-                }
                 if options.drop_value {
                     item.value_bytes = 0;
                     item.flags = 0;
+                    item.marks &= !(FETCHED | STALE | WON);
+                }
+                if options.invalidate {
+                    item.marks = (item.marks | STALE) & !WON;
                 }
             });
             match done {

@@ -18,6 +18,8 @@ pub struct MetaGet {
     pub vivify: Option<Seconds>,
     /// `R`: win the right to recache if fewer seconds than this are left.
     pub recache_below: Option<Seconds>,
+    /// `R` stands behind `T`: what is left is counted by the new expiry.
+    pub recache_after_touch: bool,
     /// Leave no trace of the access.
     pub no_bump: bool,
     /// `E`: the CAS unique of an item that is made.
@@ -55,8 +57,13 @@ impl Handle {
                 }
             }
         }
+        let counted_by = match options.touch {
+            Some(expiry) if options.recache_after_touch => Some(expiry),
+            Some(_) if options.recache_below.is_some() => self.peek(key, now).map(|hit| hit.expiry()),
+            _ => None,
+        };
         let hit = match options.touch {
-            Some(expiry) if !created => self.get_and_touch(key, expiry, now),
+            Some(expiry) if !created => self.get_touched(key, expiry, !options.no_bump, now),
             _ if options.no_bump => self.peek(key, now),
             _ => self.get(key, now),
         };
@@ -73,9 +80,9 @@ impl Handle {
             };
         }
         let stale = hit.stale();
-        let due = options
-            .recache_below
-            .is_some_and(|below| hit.expiry() != crate::NEVER && hit.expiry().saturating_sub(now) < below);
+        let expiry = counted_by.unwrap_or(hit.expiry());
+        let due =
+            options.recache_below.is_some_and(|below| expiry != crate::NEVER && expiry.saturating_sub(now) < below);
         // Of all that come here at once, the one that sets the mark wins.
         let before = if (stale || due) && !hit.win_sent() { hit.set_marks(WON) } else { hit.win_sent() };
         let won = (stale || due) && !before;

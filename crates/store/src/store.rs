@@ -290,6 +290,7 @@ impl Store {
     pub fn flush_at(&self, at: Seconds, now: Seconds) {
         self.notice_flush(now);
         self.flush_at.store(at, Ordering::Release);
+        self.notice_flush(now);
     }
 
     /// Does a delayed flush that is due.

@@ -28,6 +28,11 @@ impl Handle {
 
     /// Sets an item's expiry and answers the item. Its CAS unique stays.
     pub fn get_and_touch(&mut self, key: &[u8], expiry: Seconds, now: Seconds) -> Option<Hit<'_>> {
+        self.get_touched(key, expiry, true, now)
+    }
+
+    /// [`get_and_touch`](Handle::get_and_touch), and whether that counts as an access.
+    pub(crate) fn get_touched(&mut self, key: &[u8], expiry: Seconds, bump: bool, now: Seconds) -> Option<Hit<'_>> {
         self.store.notice_flush(now);
         // Marks before this access belong to the answer, so they are read before anything changes.
         let store = &self.store;
@@ -54,7 +59,9 @@ impl Handle {
         let Handle { store, reader, counters, .. } = self;
         let pin = reader.pin(&store.epochs);
         let (seen, record) = store.look(hash, key, now)?;
-        record.note_access(record.marks(), encode_access(store.segment_of(seen.place).opened(), now));
+        if bump {
+            record.note_access(record.marks(), encode_access(store.segment_of(seen.place).opened(), now));
+        }
         if expiry <= now {
             // Shown once more, and gone: the pin keeps the record readable.
             store.remove(counters, key);

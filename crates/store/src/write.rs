@@ -78,7 +78,7 @@ pub enum SetOutcome {
         /// See [`SetOptions::want_cas`].
         cas: u64,
     },
-    /// Add found an item, or replace, append or prepend found none.
+    /// Add found an item, or replace, append or prepend found none; or there is no room for what append or prepend would make.
     NotStored,
     /// The item has another CAS unique.
     Exists,
@@ -381,6 +381,9 @@ impl Handle {
         added: usize,
         fill: &dyn Fn(&Store, &Placed, usize),
     ) -> SetOutcome {
+        if self.too_large(key, added) {
+            return SetOutcome::TooLarge;
+        }
         let mut cas = options.cas;
         loop {
             let Handle { store, reader, .. } = self;
@@ -404,8 +407,9 @@ impl Handle {
                     outcome => return outcome,
                 }
             };
+            // What cannot be made leaves the item as it is.
             if self.too_large(key, old_bytes + added) {
-                return SetOutcome::TooLarge;
+                return SetOutcome::NotStored;
             }
             let Handle { store, reader, lane, counters, .. } = self;
             let mut lane = lane.lock();
@@ -413,7 +417,7 @@ impl Handle {
             item.cas = cas;
             let Some(placed) = store.place(&mut lane, counters, seen.queue, &item, Purpose::Write, false, now) else {
                 counters.out_of_memory.add(1);
-                return SetOutcome::NoMemory;
+                return SetOutcome::NotStored;
             };
             let (old_at, added_at) = if options.mode == SetMode::Append { (0, old_bytes) } else { (added, 0) };
             fill(store, &placed, added_at);

@@ -123,7 +123,8 @@ impl Checked {
                 };
                 match stored {
                     Some(item) if item.value.len() + key.len() + 50 > 1 << 20 => {
-                        assert_eq!(outcome, SetOutcome::TooLarge);
+                        let extends = matches!(mode, SetMode::Append | SetMode::Prepend);
+                        assert_eq!(outcome, if extends { SetOutcome::NotStored } else { SetOutcome::TooLarge });
                     }
                     Some(item) => {
                         assert_eq!(outcome, SetOutcome::Stored { cas: 0 });

@@ -280,11 +280,12 @@ impl Model {
 
     /// Everything is gone, now or after some seconds.
     pub fn flush(&mut self, delay_seconds: i64, now: Seconds) {
-        if delay_seconds == 0 {
+        // In force in the second before, so that a delay of one second is none.
+        if delay_seconds <= 1 {
             self.items.clear();
             self.flush_at = None;
         } else {
-            self.flush_at = Some(now + delay_seconds);
+            self.flush_at = Some(now + delay_seconds - 1);
         }
     }
 
@@ -356,9 +357,9 @@ mod tests {
         let mut model = Model::default();
         set(&mut model, b"a", b"1", 0, 0);
         model.flush(10, 0);
-        assert!(model.get(b"a", 9).is_some());
-        set(&mut model, b"b", b"1", 0, 9);
-        assert!(model.get(b"a", 10).is_none() && model.get(b"b", 10).is_none());
+        assert!(model.get(b"a", 8).is_some());
+        set(&mut model, b"b", b"1", 0, 8);
+        assert!(model.get(b"a", 9).is_none() && model.get(b"b", 9).is_none());
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use super::{Args, Outcome, Reject, Request, abbreviates};
 use crate::WireError;
-use crate::num::{decimal_fraction, strict_i32, strict_i64, strict_u32};
+use crate::num::{decimal_fraction, loose_u32, strict_i32, strict_i64, strict_u32};
 
 /// `flush_all [delay] [noreply]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,7 +161,7 @@ impl WatchClasses {
 /// `extstore <knob> <value>`, checked: a server without flash storage may simply say `OK`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extstore<'a> {
-    /// The knob's name.
+    /// The knob's name in full.
     pub knob: &'a [u8],
     /// The number it is set to, as written.
     pub value: &'a [u8],
@@ -248,6 +248,9 @@ fn slabs(args: &Args<'_>) -> Result<Slabs, WireError> {
     }
 }
 
+/// What `slabs automove window` may be.
+const AUTOMOVE_WINDOW_SECONDS: std::ops::RangeInclusive<u32> = 3..=1800;
+
 fn automove(what: &[u8], value: Option<&[u8]>) -> Result<Slabs, WireError> {
     if abbreviates(what, b"ratio") {
         return value.and_then(decimal_fraction).map(Slabs::AutomoveRatio).ok_or(WireError::Error);
@@ -256,8 +259,11 @@ fn automove(what: &[u8], value: Option<&[u8]>) -> Result<Slabs, WireError> {
         return value.and_then(decimal_fraction).map(Slabs::AutomoveFreeRatio).ok_or(WireError::Error);
     }
     if abbreviates(what, b"window") {
-        let window = value.and_then(strict_u32);
-        return window.map(Slabs::AutomoveWindow).ok_or(WireError::BadCommandLineFormat);
+        return match value.and_then(strict_u32) {
+            Some(seconds) if AUTOMOVE_WINDOW_SECONDS.contains(&seconds) => Ok(Slabs::AutomoveWindow(seconds)),
+            Some(_) => Err(WireError::AutomoveWindow),
+            None => Err(WireError::BadCommandLineFormat),
+        };
     }
     match strict_u32(what) {
         Some(level @ 0..=2) => Ok(Slabs::Automove(level as u8)),
@@ -307,7 +313,11 @@ const CRAWLER_SLEEP_MICROSECONDS_MAX: u32 = 1_000_000;
 
 fn crawler(args: &Args<'_>) -> Result<Crawler, WireError> {
     match *args.all() {
-        [_, word, classes] if abbreviates(word, b"crawl") => Ok(Crawler::Crawl(class_list(classes))),
+        [_, word, classes] if abbreviates(word, b"crawl") => Ok(Crawler::Crawl(match class_list(classes) {
+            // Only a dump can walk the hash table.
+            Ok(Classes::Hash) => Err(WireError::CrawlerUnknown),
+            classes => classes,
+        })),
         [_, word, classes] if abbreviates(word, b"metadump") => Ok(Crawler::Metadump(class_list(classes))),
         [_, word, classes] if abbreviates(word, b"mgdump") => Ok(Crawler::Mgdump(class_list(classes))),
         [_, word, count] if abbreviates(word, b"tocrawl") => {
@@ -332,7 +342,7 @@ fn class_list(token: &[u8]) -> Result<Classes, WireError> {
     }
     let mut bits = 0u64;
     for class in token.split(|&byte| byte == b',').filter(|class| !class.is_empty()) {
-        match strict_u32(class) {
+        match loose_u32(class) {
             Some(class @ 1..=63) => bits |= 1 << class,
             _ => return Err(WireError::BadClass),
         }
@@ -353,17 +363,34 @@ pub(super) fn watch(args: &Args<'_>) -> Result<WatchClasses, WireError> {
     Ok(classes)
 }
 
+/// Slab classes that a memcached can have, and one.
+pub(super) const SLAB_CLASSES: u32 = 64;
+
+const EXTSTORE_KNOBS: [&[u8]; 9] = [
+    b"item_size",
+    b"item_age",
+    b"low_ttl",
+    b"recache_rate",
+    b"compact_under",
+    b"drop_under",
+    b"max_sleep",
+    b"max_frag",
+    b"drop_unread",
+];
+
 fn extstore<'a>(args: &Args<'a>) -> Option<(&'a [u8], &'a [u8])> {
     let (knob, value) = (args.get(1)?, args.get(2)?);
-    let valid = match knob {
-        // Dead since its work became automatic, but accepted: a class and a count.
-        b"free_memchunks" => strict_u32(value)? < 64 && args.get(3).and_then(strict_u32).is_some(),
-        b"item_size" | b"item_age" | b"low_ttl" | b"recache_rate" | b"compact_under" | b"drop_under" | b"max_sleep"
-        | b"drop_unread" => strict_u32(value).is_some(),
-        b"max_frag" => decimal_fraction(value).is_some(),
-        _ => false,
-    };
-    valid.then_some((knob, value))
+    // Dead since its work became automatic, but accepted: a class and a count.
+    if let Some(limit) = args.get(3)
+        && abbreviates(knob, b"free_memchunks")
+    {
+        let valid = strict_u32(value)? < SLAB_CLASSES && strict_u32(limit).is_some();
+        return valid.then_some((knob, value));
+    }
+    // The order decides what an abbreviation means.
+    let name = EXTSTORE_KNOBS.into_iter().find(|name| abbreviates(knob, name))?;
+    let valid = if name == b"max_frag" { decimal_fraction(value).is_some() } else { strict_u32(value).is_some() };
+    valid.then_some((name, value))
 }
 
 fn debugtime(word: &[u8]) -> Option<DebugTime> {

@@ -2,7 +2,7 @@
 
 use super::{Outcome, Reject, Request, checked_key, is_noreply};
 use crate::WireError;
-use crate::num::loose_u64;
+use crate::num::strict_u64;
 use crate::scan::Tokens;
 
 /// An increment or decrement.
@@ -23,7 +23,7 @@ pub(super) fn parse(args: &[u8], decrement: bool) -> Outcome<'_> {
     let (Some(key), Some(delta)) = (tokens.next(), tokens.next()) else { return Err(Reject::FORMAT) };
     let noreply = is_noreply(tokens.last().unwrap_or(delta));
     let key = checked_key(key, noreply)?;
-    let delta = loose_u64(delta).ok_or(Reject::quiet(WireError::InvalidDelta, noreply))?;
+    let delta = strict_u64(delta).ok_or(Reject::quiet(WireError::InvalidDelta, noreply))?;
     Ok(Request::Arith(Arith { key, delta, decrement, noreply }))
 }
 
@@ -47,7 +47,13 @@ mod tests {
 
     #[test]
     fn what_is_no_delta_is_refused() {
-        for line in [&b"incr k x\r\n"[..], b"incr k -1\r\n", b"decr k 18446744073709551616\r\n", b"incr k 1x\r\n"] {
+        for line in [
+            &b"incr k x\r\n"[..],
+            b"incr k -1\r\n",
+            b"incr k +1\r\n",
+            b"decr k 18446744073709551616\r\n",
+            b"incr k 1x\r\n",
+        ] {
             refused(line, WireError::InvalidDelta);
         }
         assert_eq!(refusal(b"incr k x noreply\r\n").reply(), b"");

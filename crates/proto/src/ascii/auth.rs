@@ -10,6 +10,9 @@ use crate::{LINE_BYTES_MAX, WireError, scan};
 /// Longest `user password`.
 pub const TOKEN_BYTES_MAX: usize = 16_384;
 
+/// A line that is shorter, its `\r` included, closes the connection.
+const LINE_BYTES_MIN: usize = 6;
+
 /// What the front of a buffer holds while a connection has not authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parsed<'a> {
@@ -38,16 +41,20 @@ pub fn parse(buf: &[u8]) -> Parsed<'_> {
         return refused(None, buf.len(), true);
     };
     let line_bytes = end + 1;
+    if end < LINE_BYTES_MIN {
+        // Nobody who may come in says this, and whoever sends nothing but line ends is not worth an answer to each.
+        return refused(None, line_bytes, true);
+    }
     let line = buf[..end].strip_suffix(b"\r").unwrap_or(&buf[..end]);
     let token_bytes = match Args::new(line).all() {
-        [b"set", _, _, _, bytes, ..] => strict_u32(bytes),
+        [_, _, _, _, bytes, ..] if line.starts_with(b"set") => strict_u32(bytes),
         _ => None,
     };
     let Some(token_bytes) = token_bytes else { return refused(Some(WireError::Unauthenticated), line_bytes, false) };
     let token_bytes = token_bytes as usize;
     if token_bytes > TOKEN_BYTES_MAX {
-        // Nobody who may come in says this, and nobody else is worth reading it for.
-        return refused(Some(WireError::AuthTokenTooLong), line_bytes, true);
+        // The value is not read: what comes of it is taken for commands, which are refused one by one.
+        return refused(Some(WireError::AuthTokenTooLong), line_bytes, false);
     }
     let used = line_bytes + token_bytes + 2;
     let Some(body) = buf.get(line_bytes..used) else { return Parsed::Incomplete };
@@ -89,9 +96,8 @@ mod tests {
     fn everything_else_is_unauthenticated_and_taken_line_by_line() {
         for line in [
             &b"get k\r\n"[..],
-            b"\n",
-            b"\r\n",
-            b"   \r\n",
+            b"      \r\n",
+            b"mn noop\r\n",
             b"set k 0 0\r\n",
             b"set k 0 0 -1\r\n",
             b"set k 0 0 x\r\n",
@@ -103,12 +109,21 @@ mod tests {
     }
 
     #[test]
+    fn lines_too_short_to_let_anyone_in_close() {
+        for line in [&b"\n"[..], b"\r\n", b"mn\r\n", b"quit\n"] {
+            assert_eq!(refusal(line), (None, line.len(), true));
+        }
+        assert_eq!(refusal(b"quit\r\n"), (None, 6, true));
+        assert_eq!(refusal(b"quit 1\n"), (Some(WireError::Unauthenticated), 7, false));
+    }
+
+    #[test]
     fn bad_tokens_have_their_own_words() {
         assert_eq!(refusal(b"set k 0 0 4\r\nuser\r\n"), (Some(WireError::BadAuthToken), 19, false));
         assert_eq!(refusal(b"set k 0 0 0\r\n\r\n"), (Some(WireError::BadAuthToken), 15, false));
         assert_eq!(refusal(b"set k 0 0 4\r\nuser pass"), (Some(WireError::BadAuthTermination), 19, false));
-        assert_eq!(refusal(b"set k 0 0 16385\r\n"), (Some(WireError::AuthTokenTooLong), 17, true));
-        assert_eq!(refusal(b"set k 0 0 4294967295\r\n"), (Some(WireError::AuthTokenTooLong), 22, true));
+        assert_eq!(refusal(b"set k 0 0 16385\r\n"), (Some(WireError::AuthTokenTooLong), 17, false));
+        assert_eq!(refusal(b"set k 0 0 4294967295\r\n"), (Some(WireError::AuthTokenTooLong), 22, false));
         assert_eq!(parse(b"set k 0 0 16384\r\n"), Parsed::Incomplete);
         assert_eq!(refusal(&[b'x'; LINE_BYTES_MAX + 1]), (None, LINE_BYTES_MAX + 1, true));
     }

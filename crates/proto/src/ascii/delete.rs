@@ -1,7 +1,6 @@
-//! `delete <key> [0] [noreply]`.
+//! `delete <key> [anything] [noreply]`.
 
 use super::{Outcome, Reject, Request, checked_key, is_noreply};
-use crate::WireError;
 use crate::scan::Tokens;
 
 /// A deletion.
@@ -16,18 +15,8 @@ pub struct Delete<'a> {
 pub(super) fn parse(args: &[u8]) -> Outcome<'_> {
     let mut tokens = Tokens::new(args);
     let key = tokens.next().ok_or(Reject::FORMAT)?;
-    // Old clients send a hold time here, which must be 0. memcached 1.6.45 has stopped to look at anything but the last
-    // word; the releases before it refused what follows, and libmemcached's conformance suite wants that.
+    // Clients of old send a hold time here, which memcached once refused unless it was 0 and now does not look at.
     let noreply = is_noreply(tokens.last().unwrap_or(key));
-    let known = match (tokens.next(), tokens.next(), tokens.next()) {
-        (None, ..) | (Some(b"0"), None, _) => true,
-        (Some(word), None, _) => is_noreply(word),
-        (Some(b"0"), Some(word), None) => is_noreply(word),
-        _ => false,
-    };
-    if !known {
-        return Err(Reject::quiet(WireError::DeleteUsage, noreply));
-    }
     Ok(Request::Delete(Delete { key: checked_key(key, noreply)?, noreply }))
 }
 
@@ -35,7 +24,7 @@ pub(super) fn parse(args: &[u8]) -> Outcome<'_> {
 mod tests {
     use super::super::tests::{refusal, refused, request};
     use super::*;
-    use crate::KEY_BYTES_MAX;
+    use crate::{KEY_BYTES_MAX, WireError};
 
     fn delete(line: &[u8]) -> Delete<'_> {
         let Request::Delete(delete) = request(line) else { panic!() };
@@ -49,17 +38,12 @@ mod tests {
             (b"delete k noreply\r\n", true),
             (b"delete k 0\r\n", false),
             (b"delete k 0 noreply\r\n", true),
+            (b"delete k 600\r\n", false),
+            (b"delete k any thing\r\n", false),
+            (b"delete k noreply 0\r\n", false),
         ] {
             assert_eq!(delete(line), Delete { key: b"k", noreply });
         }
-    }
-
-    #[test]
-    fn what_no_client_means_is_refused() {
-        for line in [&b"delete k 1\r\n"[..], b"delete k x\r\n", b"delete k noreply 0\r\n", b"delete k 0 0\r\n"] {
-            refused(line, WireError::DeleteUsage);
-        }
-        assert_eq!(refusal(b"delete k 1 noreply\r\n").reply(), b"");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `stats` and its sub-commands. Memcached compares most of their names only as far as the client wrote them.
 
+use super::admin::SLAB_CLASSES;
 use super::{Args, abbreviates};
 use crate::WireError;
 use crate::num::strict_u32;
@@ -27,10 +28,6 @@ pub enum Stats<'a> {
     Slabs,
     /// Histogram of sizes.
     Sizes,
-    /// Start the histogram.
-    SizesEnable,
-    /// Stop the histogram.
-    SizesDisable,
     /// None that memcached knows: [`WireError::Error`], unless the server has more.
     Other(&'a [u8]),
 }
@@ -45,9 +42,6 @@ pub enum Detail {
     /// Show the counts.
     Dump,
 }
-
-/// Most slab classes memcached can have.
-const SLAB_CLASSES: u32 = 64;
 
 pub(super) fn parse<'a>(args: &Args<'a>) -> Stats<'a> {
     let Some(word) = args.get(1) else { return Stats::General };
@@ -68,8 +62,6 @@ pub(super) fn parse<'a>(args: &Args<'a>) -> Stats<'a> {
         b"items" => Stats::Items,
         b"slabs" => Stats::Slabs,
         b"sizes" => Stats::Sizes,
-        b"sizes_enable" => Stats::SizesEnable,
-        b"sizes_disable" => Stats::SizesDisable,
         _ => Stats::Other(word),
     }
 }
@@ -113,8 +105,7 @@ mod tests {
             (b"stats slabs\r\n", Stats::Slabs),
             (b"stats items\r\n", Stats::Items),
             (b"stats sizes\r\n", Stats::Sizes),
-            (b"stats sizes_enable\r\n", Stats::SizesEnable),
-            (b"stats sizes_disable\r\n", Stats::SizesDisable),
+            (b"stats sizes_enable\r\n", Stats::Other(b"sizes_enable")),
             (b"stats conns\r\n", Stats::Conns),
             (b"stats co\r\n", Stats::Conns),
             (b"stats extstore\r\n", Stats::Extstore),

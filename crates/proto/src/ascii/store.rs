@@ -2,7 +2,8 @@
 //! then the value and `\r\n`. And the refusal side of `ms`, whose value follows in the same way.
 
 use super::{Outcome, Reject, Request, is_noreply};
-use crate::num::{loose_i32, loose_u32, loose_u64, strict_i32};
+use crate::meta::Flags;
+use crate::num::{loose_i32, loose_u32, strict_i32, strict_u64};
 use crate::scan::Tokens;
 use crate::{KEY_BYTES_MAX, VALUE_BYTES_MAX, WireError, meta};
 
@@ -62,7 +63,7 @@ pub(super) fn parse(args: &[u8], verb: Verb) -> Outcome<'_> {
     let value_bytes = value_bytes(bytes).ok_or(Reject::FORMAT)?;
     let fifth = tokens.next();
     let noreply = tokens.last().or(fifth).is_some_and(is_noreply);
-    let cas = if verb == Verb::Cas { fifth.and_then(loose_u64) } else { Some(0) };
+    let cas = if verb == Verb::Cas { fifth.and_then(strict_u64) } else { Some(0) };
     match (loose_u32(flags), loose_i32(exptime), cas) {
         (Some(flags), Some(exptime), Some(cas)) if key.len() <= KEY_BYTES_MAX => {
             Ok(Request::Store(Store { verb, key, flags, exptime, value_bytes, cas, noreply }))
@@ -80,6 +81,10 @@ pub(super) fn parse_meta(args: &[u8]) -> Outcome<'_> {
     let mut tokens = Tokens::new(args);
     let (Some(key), Some(bytes)) = (tokens.next(), tokens.next()) else { return Err(Reject::FORMAT) };
     let value_bytes = value_bytes(bytes).ok_or(Reject::FORMAT)?;
+    if Flags::unreadable(tokens.rest()) {
+        // memcached gives such a line up before it has looked at the length.
+        return Err(Reject::FORMAT);
+    }
     meta::parse_set(key, value_bytes, tokens.rest()).map(Request::MetaSet).map_err(|error| Reject {
         error: Some(error),
         noreply: false,
@@ -155,6 +160,8 @@ mod tests {
             b"ms k -1\r\n",
             b"ms k S5\r\n",
             b"ms k 2147483646 q\r\n",
+            b"ms k 5 -\r\n",
+            b"ms k 5 q +1\r\n",
         ] {
             refused(line, WireError::BadCommandLineFormat);
         }
@@ -167,12 +174,13 @@ mod tests {
             long.as_bytes(),
             b"set k x 0 5\r\n",
             b"set k -1 0 5\r\n",
-            b"set k 4294967296 0 5\r\n",
+            b"set k 18446744073709551616 0 5\r\n",
             b"set k 0 x 5\r\n",
             b"set k 0 9223372036854775808 5\r\n",
             b"cas k 0 0 5\r\n",
             b"cas k 0 0 5 x\r\n",
             b"cas k 0 0 5 18446744073709551616\r\n",
+            b"cas k 0 0 5 +1\r\n",
         ] {
             let expected = Refusal {
                 error: Some(WireError::BadCommandLineFormat),

@@ -2,7 +2,7 @@
 
 use super::{Outcome, Reject, Request, checked_key, is_noreply};
 use crate::WireError;
-use crate::num::loose_i32;
+use crate::num::strict_i32;
 use crate::scan::Tokens;
 
 /// A new expiry time for an item.
@@ -21,7 +21,7 @@ pub(super) fn parse(args: &[u8]) -> Outcome<'_> {
     let (Some(key), Some(exptime)) = (tokens.next(), tokens.next()) else { return Err(Reject::FORMAT) };
     let noreply = is_noreply(tokens.last().unwrap_or(exptime));
     let key = checked_key(key, noreply)?;
-    let exptime = loose_i32(exptime).ok_or(Reject::quiet(WireError::InvalidExptime, noreply))?;
+    let exptime = strict_i32(exptime).ok_or(Reject::quiet(WireError::InvalidExptime, noreply))?;
     Ok(Request::Touch(Touch { key, exptime, noreply }))
 }
 
@@ -41,7 +41,7 @@ mod tests {
             let Request::Touch(touch) = request(line) else { panic!() };
             assert_eq!(touch, Touch { key: b"k", exptime, noreply });
         }
-        for line in [&b"touch k x\r\n"[..], b"touch k 9223372036854775808\r\n", b"touch k 1.5\r\n"] {
+        for line in [&b"touch k x\r\n"[..], b"touch k 2147483648\r\n", b"touch k +1\r\n", b"touch k 1.5\r\n"] {
             refused(line, WireError::InvalidExptime);
         }
         assert_eq!(refusal(b"touch k x noreply\r\n").reply(), b"");

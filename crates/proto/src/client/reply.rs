@@ -4,7 +4,7 @@
 //! [`parse_line`] leaves them out, for clients that take large values off the stream piece by piece.
 
 use super::{BadReply, Step};
-use crate::num::{loose_u32, loose_u64};
+use crate::num::{strict_u32, strict_u64};
 use crate::scan::{self, Tokens};
 
 /// A line longer than this has no end that is worth waiting for: the longest that memcached sends (a watcher's line with
@@ -110,7 +110,7 @@ impl<'a> Meta<'a> {
     /// The argument of a flag as a number: `c`, `f`, `s`, `l`, `h`. `t` is -1 for what lives for ever, which is `None`.
     #[must_use]
     pub fn number(&self, letter: u8) -> Option<u64> {
-        loose_u64(self.flag(letter)?)
+        strict_u64(self.flag(letter)?)
     }
 }
 
@@ -169,7 +169,7 @@ fn read(line: &[u8]) -> Option<Line<'_>> {
     let reply = match word {
         b"VALUE" => return value_line(tokens),
         b"VA" => {
-            let value_bytes = loose_u32(tokens.next()?)?;
+            let value_bytes = strict_u32(tokens.next()?)?;
             let reply = Reply::Meta(Meta { code: Code::Va, flags: tokens.rest(), value: b"" });
             return Some(Line { reply, value_bytes: Some(value_bytes) });
         }
@@ -191,7 +191,7 @@ fn read(line: &[u8]) -> Option<Line<'_>> {
         b"VERSION" => Reply::Version(tokens.rest()),
         b"STAT" => Reply::Stat { name: tokens.next()?, value: tokens.rest() },
         b"ERROR" | b"CLIENT_ERROR" | b"SERVER_ERROR" | b"SERVER_ERROR:" => Reply::Error(line),
-        [b'0'..=b'9', ..] => match loose_u64(word) {
+        [b'0'..=b'9', ..] => match strict_u64(word) {
             // A decremented number is padded with spaces, nothing else may follow it.
             Some(number) if tokens.rest().is_empty() => Reply::Number(number),
             _ => return None,
@@ -204,10 +204,10 @@ fn read(line: &[u8]) -> Option<Line<'_>> {
 /// `<key> <flags> <bytes> [<cas unique>]`.
 fn value_line(mut tokens: Tokens<'_>) -> Option<Line<'_>> {
     let key = tokens.next()?;
-    let flags = loose_u32(tokens.next()?)?;
-    let value_bytes = loose_u32(tokens.next()?)?;
+    let flags = strict_u32(tokens.next()?)?;
+    let value_bytes = strict_u32(tokens.next()?)?;
     let cas = match tokens.next() {
-        Some(cas) => Some(loose_u64(cas)?),
+        Some(cas) => Some(strict_u64(cas)?),
         None => None,
     };
     Some(Line { reply: Reply::Value(Hit { key, flags, cas, value: b"" }), value_bytes: Some(value_bytes) })

@@ -1,6 +1,6 @@
 //! The flags of a meta command: one letter each, some with an argument behind it, in any order, none twice.
 
-use crate::num::{loose_i32, loose_u32, loose_u64};
+use crate::num::{strict_i32, strict_u32, strict_u64};
 use crate::scan::Tokens;
 use crate::{KEY_BYTES_MAX, WireError, base64};
 
@@ -75,7 +75,7 @@ impl<'a> Flags<'a> {
     }
 
     /// Whether a flag's first byte is none that memcached can take for a flag, which it notices before all else.
-    pub(super) fn unreadable(raw: &[u8]) -> bool {
+    pub(crate) fn unreadable(raw: &[u8]) -> bool {
         Tokens::new(raw).any(|token| !matches!(token[0], b'A'..=b'z' | b'0'..=b'9'))
     }
 
@@ -101,37 +101,37 @@ impl<'a> Flags<'a> {
     /// `T`: the expiry time to set.
     #[must_use]
     pub fn ttl(&self) -> Option<i32> {
-        loose_i32(self.token(b'T')?)
+        strict_i32(self.token(b'T')?)
     }
 
     /// `N`: make the item if it is missing, with this expiry time.
     #[must_use]
     pub fn vivify(&self) -> Option<i32> {
-        loose_i32(self.token(b'N')?)
+        strict_i32(self.token(b'N')?)
     }
 
     /// `R`: recache when less time than this is left.
     #[must_use]
     pub fn recache(&self) -> Option<i32> {
-        loose_i32(self.token(b'R')?)
+        strict_i32(self.token(b'R')?)
     }
 
     /// `C`: the CAS unique that the item must have.
     #[must_use]
     pub fn compare(&self) -> Option<u64> {
-        loose_u64(self.token(b'C')?)
+        strict_u64(self.token(b'C')?)
     }
 
     /// `E`: the CAS unique that the item gets.
     #[must_use]
     pub fn new_cas(&self) -> Option<u64> {
-        loose_u64(self.token(b'E')?)
+        strict_u64(self.token(b'E')?)
     }
 
     /// `F`: the client's flags, 0 without it.
     #[must_use]
     pub fn client_flags(&self) -> u32 {
-        self.token(b'F').and_then(loose_u32).unwrap_or(0)
+        self.token(b'F').and_then(strict_u32).unwrap_or(0)
     }
 
     /// `M`: its letter. A missing one is a space, which is no mode of any command and refused like one.
@@ -140,11 +140,11 @@ impl<'a> Flags<'a> {
     }
 
     pub(super) fn delta(&self) -> u64 {
-        self.token(b'D').and_then(loose_u64).unwrap_or(1)
+        self.token(b'D').and_then(strict_u64).unwrap_or(1)
     }
 
     pub(super) fn initial(&self) -> u64 {
-        self.token(b'J').and_then(loose_u64).unwrap_or(0)
+        self.token(b'J').and_then(strict_u64).unwrap_or(0)
     }
 
     /// The flags as they were sent, letter and argument together, in order.
@@ -180,11 +180,11 @@ fn check_one(letter: u8, argument: &[u8], key_token: &[u8]) -> Result<(), Bad> {
     let (good, bad) = match letter {
         b'v' | b'k' | b'q' | b's' | b't' | b'c' | b'f' | b'h' | b'l' | b'u' | b'x' | b'I' | b'O' | b'M' | b'P'
         | b'L' => return Ok(()),
-        b'T' | b'N' | b'R' => (loose_i32(argument).is_some(), Bad::Argument(WireError::BadToken)),
-        b'C' | b'E' => (loose_u64(argument).is_some(), Bad::Argument(WireError::BadToken)),
-        b'F' => (loose_u32(argument).is_some(), Bad::Nameless),
-        b'D' => (loose_u64(argument).is_some(), Bad::Argument(WireError::InvalidMetaDelta)),
-        b'J' => (loose_u64(argument).is_some(), Bad::Argument(WireError::InvalidMetaInitial)),
+        b'T' | b'N' | b'R' => (strict_i32(argument).is_some(), Bad::Argument(WireError::BadToken)),
+        b'C' | b'E' => (strict_u64(argument).is_some(), Bad::Argument(WireError::BadToken)),
+        b'F' => (strict_u32(argument).is_some(), Bad::Nameless),
+        b'D' => (strict_u64(argument).is_some(), Bad::Argument(WireError::InvalidMetaDelta)),
+        b'J' => (strict_u64(argument).is_some(), Bad::Argument(WireError::InvalidMetaInitial)),
         b'b' => (base64::is_valid(key_token), Bad::Argument(WireError::KeyDecoding)),
         _ => return Err(Bad::Letter),
     };
@@ -245,7 +245,9 @@ mod tests {
             ("T", WireError::BadToken),
             ("N", WireError::BadToken),
             ("R1.5", WireError::BadToken),
-            ("T9223372036854775808", WireError::BadToken),
+            ("T2147483648", WireError::BadToken),
+            ("T+1", WireError::BadToken),
+            ("N9223372036854775808", WireError::BadToken),
             ("C-1", WireError::BadToken),
             ("E18446744073709551616", WireError::BadToken),
             ("Dx", WireError::InvalidMetaDelta),

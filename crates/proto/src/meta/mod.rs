@@ -187,8 +187,9 @@ pub(crate) fn parse_arith(args: &[u8]) -> Result<MetaArith<'_>, WireError> {
 pub(crate) fn parse_debug(args: &[u8]) -> Result<MetaDebug<'_>, WireError> {
     let mut tokens = Tokens::new(args);
     let key_token = tokens.next().ok_or(WireError::BadCommandLineFormat)?;
+    let unreadable = Flags::unreadable(tokens.rest());
     let binary = tokens.next() == Some(b"b");
-    if key_token.len() > KEY_BYTES_MAX || binary && !base64::is_valid(key_token) {
+    if unreadable || key_token.len() > KEY_BYTES_MAX || binary && !base64::is_valid(key_token) {
         return Err(WireError::BadCommandLineFormat);
     }
     Ok(MetaDebug { key_token, binary })
@@ -225,6 +226,7 @@ mod tests {
         refused(b"md Zg b\r\n", WireError::KeyDecoding);
         refused(b"ma Zg b\r\n", WireError::InvalidOrDuplicateFlag);
         refused(b"me Zg b\r\n", WireError::BadCommandLineFormat);
+        refused(b"me key -1\r\n", WireError::BadCommandLineFormat);
         let refusal = refusal(b"ms Zg 2 b\r\n");
         assert_eq!((refusal.error, refusal.swallow_bytes), (Some(WireError::KeyDecoding), 4));
     }

@@ -74,8 +74,9 @@ pub(crate) fn execute(exec: &mut Exec<'_>, request: &Request<'_>) -> Verdict {
                 Err(error) => (Err(error), *noreply),
             }
         }
-        // There is no flash storage and no TLS to set anything of; memcached built without them says the same.
-        Request::Extstore(extstore) => (Err(WireError::Error), extstore.noreply),
+        // There is no flash storage to set anything of, and memcached says yes without one too.
+        Request::Extstore(extstore) => (Ok(()), extstore.noreply),
+        // There is no TLS; memcached built without it says the same.
         Request::RefreshCerts { noreply } => (Err(WireError::Error), *noreply),
         Request::DebugTime { command, noreply } => (debugtime(exec, *command), *noreply),
         _ => (Err(WireError::Error), false),
@@ -103,7 +104,8 @@ pub(crate) fn flush(exec: &Exec<'_>, delay: i64) -> Result<(), WireError> {
     for pool in exec.live.routes.reachable(exec.from.listener.pool) {
         let store = exec.handles[pool].store();
         if delay > 0 {
-            store.flush_at(exec.shared.clock.expiry(delay), exec.now);
+            // memcached's flush is in force in the second before, so that a delay of 1 is none.
+            store.flush_at(exec.shared.clock.expiry(delay).saturating_sub(1), exec.now);
         } else {
             store.flush(exec.now);
         }

@@ -28,6 +28,8 @@ pub(crate) fn get(exec: &mut Exec<'_>, meta: &Meta<'_>) {
         touch: meta.flags.ttl().map(expiry),
         vivify: meta.flags.vivify().map(|_| made.expiry),
         recache_below: meta.flags.recache().and_then(|exptime| seconds_from_now(expiry(exptime), exec.now)),
+        recache_after_touch: meta.flags.has(b'R')
+            && meta.flags.tokens().find(|token| matches!(token[0], b'R' | b'T')).is_some_and(|token| token[0] == b'T'),
         no_bump: meta.flags.has(b'u'),
         cas: meta.flags.new_cas(),
     };
@@ -42,6 +44,10 @@ pub(crate) fn get(exec: &mut Exec<'_>, meta: &Meta<'_>) {
         push_hit(exec.out, meta, &hit, recache, &shown, exec.live.settings.cas_enabled);
         hit.value_bytes()
     });
+    if created && made.expiry <= exec.now {
+        // Made for this answer alone.
+        exec.handles[pool].delete(key, &DeleteOptions::default(), exec.now);
+    }
     match found {
         Some(_) if options.touch.is_some() => exec.count_touch(pool, true),
         Some(_) => exec.count_get(pool, true),
@@ -189,7 +195,11 @@ pub(crate) fn delete(exec: &mut Exec<'_>, meta: &Meta<'_>) {
         compare: meta.flags.compare(),
         cas: meta.flags.new_cas(),
         invalidate: meta.flags.has(b'I'),
-        expiry: meta.flags.ttl().map(|exptime| exec.shared.clock.expiry(i64::from(exptime))),
+        // An item without its value is a new one to memcached: it lives for ever unless told otherwise.
+        expiry: match meta.flags.ttl() {
+            Some(exptime) => Some(exec.shared.clock.expiry(i64::from(exptime))),
+            None => meta.flags.has(b'x').then_some(NEVER),
+        },
         drop_value: meta.flags.has(b'x'),
     };
     let code = match delete_key(exec, key, &options, "md") {

@@ -192,7 +192,7 @@ impl Exec<'_> {
 
     /// Tells those who observe that `key` was to be deleted. `command` is memcached's name of it.
     #[cold]
-    pub(crate) fn observe_delete(&self, key: &[u8], outcome: DeleteOutcome, command: &str) {
+    pub(crate) fn observe_delete(&self, key: &[u8], outcome: DeleteOutcome, command: &str, value_bytes: usize) {
         if self.shared.prefixes.is_enabled() {
             self.shared.prefixes.record(key, Access::Delete);
         }
@@ -200,7 +200,7 @@ impl Exec<'_> {
             self.shared.watchers.emit(kind::DELETIONS, |line| {
                 line.push_str("type=deleted key=");
                 push_uri_encoded(line, key);
-                let _ = write!(line, " cmd={command} clsid={CLASS} size=0");
+                let _ = write!(line, " cmd={command} clsid={CLASS} size={value_bytes}");
             });
         }
     }

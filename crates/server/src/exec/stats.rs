@@ -87,10 +87,6 @@ fn answer(exec: &mut Exec<'_>, command: &Stats<'_>, binary: Option<&Header>) -> 
         Stats::Slabs => stats_tables::slabs(exec, &mut sink),
         Stats::Conns => stats_tables::connections(exec, &mut sink),
         Stats::Sizes => stats_tables::sizes(exec, &mut sink),
-        Stats::SizesEnable | Stats::SizesDisable => {
-            let state = if exec.live.settings.reported.track_sizes { "enabled" } else { "disabled" };
-            sink.stat("sizes_status", state);
-        }
         Stats::Reset => {
             reset(exec);
             if binary.is_none() {
@@ -120,7 +116,9 @@ fn answer(exec: &mut Exec<'_>, command: &Stats<'_>, binary: Option<&Header>) -> 
         Stats::Other(b"pools") => stats_tables::pools(exec, &mut sink),
         Stats::Other(b"listeners") => stats_tables::listeners(exec, &mut sink),
         Stats::Other(b"workers") => stats_tables::workers(exec, &mut sink),
-        Stats::Extstore | Stats::Other(_) => return Err(WireError::Error),
+        // Nothing to tell where no `ext_path` is given.
+        Stats::Extstore => {}
+        Stats::Other(_) => return Err(WireError::Error),
     }
     sink.end();
     exec.out.bytes.append(&mut out);

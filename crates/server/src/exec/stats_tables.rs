@@ -38,7 +38,9 @@ fn process(exec: &Exec<'_>, sink: &mut Sink<'_>) {
     sink.stat("max_connections", settings.connections_max);
     sink.stat("curr_connections", connections.open());
     sink.stat("total_connections", shared.books.listeners.sum(L::Opened));
-    sink.stat("rejected_connections", connections.rejected());
+    if settings.connections_max_fast {
+        sink.stat("rejected_connections", connections.rejected());
+    }
     sink.stat("connection_structures", connections.open());
     sink.stat("response_obj_oom", 0);
     sink.stat("response_obj_count", 0);
@@ -105,18 +107,20 @@ fn memory(exec: &Exec<'_>, sink: &mut Sink<'_>) {
     sink.stat("hash_power_level", stats.index_slots.max(1).ilog2());
     sink.stat("hash_bytes", stats.index_bytes);
     sink.stat("hash_is_expanding", 0);
-    for name in [
-        "slab_reassign_rescues",
-        "slab_reassign_chunk_rescues",
-        "slab_reassign_inline_reclaim",
-        "slab_reassign_busy_items",
-        "slab_reassign_busy_deletes",
-        "slab_reassign_busy_nomem",
-        "slab_reassign_last_busy_status",
-        "slab_reassign_running",
-        "slabs_moved",
-    ] {
-        sink.stat(name, 0);
+    if exec.live.settings.reported.slab_reassign {
+        for name in [
+            "slab_reassign_rescues",
+            "slab_reassign_chunk_rescues",
+            "slab_reassign_inline_reclaim",
+            "slab_reassign_busy_items",
+            "slab_reassign_busy_deletes",
+            "slab_reassign_busy_nomem",
+        ] {
+            sink.stat(name, 0);
+        }
+        sink.stat("slab_reassign_last_busy_status", "none");
+        sink.stat("slab_reassign_running", 0);
+        sink.stat("slabs_moved", 0);
     }
     let knobs = exec.shared.knobs().clone();
     if knobs.lru_crawler {
@@ -199,7 +203,6 @@ pub(crate) fn settings(exec: &Exec<'_>, sink: &mut Sink<'_>) {
     sink.stat("slab_automove", knobs.slab_automove);
     sink.stat("slab_automove_ratio", format_args!("{:.2}", knobs.slab_automove_ratio));
     sink.stat("slab_automove_window", knobs.slab_automove_window);
-    sink.stat("slab_automove_freeratio", format_args!("{:.3}", knobs.slab_automove_free_ratio));
     sink.stat("slab_chunk_max", reported.slab_chunk_bytes_max);
     sink.stat("lru_crawler", YesNo(knobs.lru_crawler));
     sink.stat("lru_crawler_sleep", knobs.lru_crawler_sleep);
@@ -222,8 +225,9 @@ pub(crate) fn settings(exec: &Exec<'_>, sink: &mut Sink<'_>) {
     sink.stat("read_buf_mem_limit", settings.buffers.read_bytes_max);
     sink.stat("track_sizes", YesNo(reported.track_sizes));
     sink.stat("inline_ascii_response", "no");
+    sink.stat("slab_automove_freeratio", format_args!("{:.3}", knobs.slab_automove_free_ratio));
     sink.stat("num_napi_ids", reported.napi_ids);
-    sink.stat("memory_file", "NULL");
+    sink.stat("memory_file", "(null)");
     sink.stat("client_flags_size", size_of::<u32>());
 }
 
@@ -234,7 +238,9 @@ pub(crate) fn items(exec: &Exec<'_>, sink: &mut Sink<'_>) {
         return;
     }
     let group = format!("items:{CLASS}");
-    let rows: [(&str, u64); 31] = [
+    let maintained = exec.live.settings.reported.lru_maintainer;
+    let temporary = exec.shared.knobs().temp_lru;
+    let rows: [(&str, u64); 29] = [
         ("number", stats.items),
         ("number_hot", 0),
         ("number_warm", 0),
@@ -264,11 +270,18 @@ pub(crate) fn items(exec: &Exec<'_>, sink: &mut Sink<'_>) {
         ("hits_to_warm", 0),
         ("hits_to_cold", exec.shared.books.pools.sum(P::GetHits)),
         ("hits_to_temp", 0),
-        ("chunk_bytes_moved", stats.moved_bytes),
-        ("compactions", stats.compactions),
     ];
     for (name, value) in rows {
-        sink.stat_of(&group, name, value);
+        let shown = match name {
+            "number_temp" => maintained && temporary,
+            "number_hot" | "number_warm" | "number_cold" | "age_hot" | "age_warm" | "evicted_active" => maintained,
+            name => {
+                maintained || !name.starts_with("moves_") && !name.starts_with("hits_") && name != "direct_reclaims"
+            }
+        };
+        if shown {
+            sink.stat_of(&group, name, value);
+        }
     }
 }
 

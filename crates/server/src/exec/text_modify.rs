@@ -21,8 +21,10 @@ pub(crate) fn delete(exec: &mut Exec<'_>, request: &Delete<'_>) {
 /// Deletes or invalidates for any protocol. `command` is memcached's name of the command.
 pub(crate) fn delete_key(exec: &mut Exec<'_>, key: &[u8], options: &DeleteOptions, command: &str) -> DeleteOutcome {
     let pool = exec.pool_of(key);
+    let mut value_bytes = 0;
     if exec.observed {
         exec.observe_lookup(pool, key);
+        value_bytes = exec.handles[pool].peek(key, exec.now).map_or(0, |hit| hit.value_bytes());
     }
     let outcome = exec.handles[pool].delete(key, options, exec.now);
     match outcome {
@@ -33,7 +35,7 @@ pub(crate) fn delete_key(exec: &mut Exec<'_>, key: &[u8], options: &DeleteOption
         DeleteOutcome::NoMemory => {}
     }
     if exec.observed && !options.invalidate {
-        exec.observe_delete(key, outcome, command);
+        exec.observe_delete(key, outcome, command, value_bytes);
     }
     outcome
 }

@@ -275,6 +275,8 @@ const SLABS: &[Opt] = &[
     .takes("<level>")
     .default("1")
     .effect(Effect::Nothing),
+    Opt::new("no_slab_automove", "no such moves", Action::Switch(|d, _| d.settings.reported.slab_automove = 0))
+        .effect(Effect::Nothing),
     Opt::new(
         "slab_automove_ratio",
         "difference in age that makes memory move",
@@ -319,19 +321,20 @@ const SLABS: &[Opt] = &[
     .effect(Effect::Nothing),
     Opt::new(
         "slab_chunk_max",
-        "largest chunk, in bytes (memcached's help says kilobytes); a large item lies in one piece or in whole segments here",
+        "largest chunk, in kilobytes (above 1024 in bytes, as older releases took it); a large item lies in one piece or in whole \
+         segments here",
         Action::Integer {
             min: 1,
             max: 1024 * 1024,
             missing: None,
             set: |d, n| {
-                d.settings.reported.slab_chunk_bytes_max = n as u32;
+                d.settings.reported.slab_chunk_bytes_max = if n <= 1024 { n as u32 * 1024 } else { n as u32 };
                 d.slab_chunk_given = true;
             },
         },
     )
-    .takes("<bytes>")
-    .default("524288")
+    .takes("<kilobytes>")
+    .default("512")
     .effect(Effect::Nothing),
     Opt::new(
         "no_chunked_items",

@@ -426,7 +426,7 @@ fn sizes_and_their_relations_follow_memcached() {
         (&["-m", "0"], "-m: expected a size from 1 MiB up (a bare number is MiB), not 0"),
         (
             &["-o", "slab_chunk_max=1000"],
-            "-o slab_chunk_max: expected a divisor of 1 MiB and of the item limit 1 MiB, not 1000 bytes",
+            "-o slab_chunk_max: expected a divisor of 1 MiB and of the item limit 1 MiB, not 1000 KiB",
         ),
         (&["-N", "5"], "-N: expected at most as many as there are workers (-t 4), not 5"),
         (&["-o", "hot_lru_pct=41"], "-o hot_lru_pct and warm_lru_pct: expected at most 80 together, not 81"),
@@ -442,8 +442,9 @@ fn sizes_and_their_relations_follow_memcached() {
 #[test]
 fn the_largest_chunk_is_given_in_bytes_as_memcached_reads_it() {
     for (args, bytes) in [
-        (&["-I", "1024", "-o", "slab_chunk_max=1024"][..], 1024),
-        (&["-I", "512k", "-o", "slab_chunk_max=16384"], 16384),
+        (&["-I", "1024", "-o", "slab_chunk_max=1"][..], 1024),
+        (&["-I", "512k", "-o", "slab_chunk_max=16"], 16384),
+        (&["-o", "slab_chunk_max=1024"], 1024 * 1024),
         (&["-o", "slab_chunk_max=4096"], 4096),
     ] {
         assert_eq!(load(args).reported.slab_chunk_bytes_max, bytes, "{args:?}");
