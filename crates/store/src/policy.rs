@@ -130,14 +130,20 @@ impl Policy {
     /// Was this key's ghost remembered? It is not any more. Ghosts live until about as many items were evicted as the
     /// store holds: a longer memory lets in what would not stay.
     fn forget_ghost(&self, hash: u64, items: usize) -> bool {
+        const ONES: u64 = u64::MAX / ((1 << GHOST_BITS) - 1);
         let (words, fingerprint) = self.ghost_of(hash);
         let life = items.div_ceil(self.buckets as usize).clamp(1, WORDS_PER_BUCKET * GHOSTS_PER_WORD);
-        for at in 0..life {
-            let word = &words[at / GHOSTS_PER_WORD];
-            let shift = (at % GHOSTS_PER_WORD) as u32 * GHOST_BITS;
+        for (n, word) in words[..life.div_ceil(GHOSTS_PER_WORD)].iter().enumerate() {
             let seen = word.load(Ordering::Relaxed);
-            if seen >> shift & ((1 << GHOST_BITS) - 1) == fingerprint {
-                word.store(seen & !(((1 << GHOST_BITS) - 1) << shift), Ordering::Relaxed);
+            // The lowest of the four that is equal leaves the lowest top bit. (Those above it may be false.)
+            let differences = seen ^ (fingerprint * ONES);
+            let equal = differences.wrapping_sub(ONES) & !differences & (ONES << (GHOST_BITS - 1));
+            if equal != 0 {
+                let place = equal.trailing_zeros() / GHOST_BITS;
+                if n * GHOSTS_PER_WORD + place as usize >= life {
+                    return false;
+                }
+                word.store(seen & !(((1 << GHOST_BITS) - 1) << (place * GHOST_BITS)), Ordering::Relaxed);
                 return true;
             }
         }

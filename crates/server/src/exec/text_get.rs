@@ -57,7 +57,11 @@ pub(crate) fn all<'k>(
 ) -> Result<(), &'k [u8]> {
     let Some(first) = keys.next() else { return Ok(()) };
     let second = keys.next();
-    if second.is_none() || exec.observed || lookup.touch.is_some() {
+    if second.is_none() && !exec.out.is_full() {
+        one(exec, first, lookup);
+        return Ok(());
+    }
+    if exec.observed || lookup.touch.is_some() {
         for key in [Some(first), second].into_iter().flatten().chain(keys) {
             if exec.out.is_full() {
                 return Err(key);
