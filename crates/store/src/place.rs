@@ -238,6 +238,9 @@ impl Store {
                         return None;
                     }
                     spins = 0;
+                    // A segment can be emptied and yet not be free before another thread has reported the last death in
+                    // it: let that thread run.
+                    relax(steps);
                     steps += 1;
                 }
             }
