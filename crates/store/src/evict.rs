@@ -11,7 +11,7 @@ use crate::{
     index::{Entry, Locked, Place},
     log::{Claim, Lane, Purpose, SEGMENT_HEADER_BYTES},
     place::Item,
-    record::{CAS_SEEN, DEAD, FETCHED, RecordRef},
+    record::{CAS_SEEN, FETCHED, RecordRef},
     segment::Queue,
     stats::Counters,
     store::{EvictedItem, Store},
@@ -228,9 +228,9 @@ impl Store {
             // Under the lock, because only that keeps the record alive: the segments in which its value goes on are
             // not claimed, and would be freed and used again when it died.
             self.copy_value_to(place, record, &placed, 0);
-            self.record(placed.place, &shard).set_marks(marks.kept_by_copies());
+            self.record(placed.place, &shard).come_alive(marks.kept_by_copies());
             shard.replace(entry, placed.place, rank);
-            record.set_marks(DEAD);
+            record.die();
             self.end_parts(place, record.record_bytes());
             drop(shard);
             self.settle(&placed);
@@ -265,7 +265,7 @@ impl Store {
             let place = self.log.place(id, offset);
             let record = self.record(place, &id);
             offset += record.record_bytes();
-            if !record.marks().has(DEAD) {
+            if !record.is_dead() {
                 visit(place, record);
             }
         }
@@ -321,7 +321,7 @@ impl Store {
     pub(crate) fn bury(&self, shard: &mut Locked<'_>, entry: Entry, record: &RecordRef<'_>, counters: &Counters) {
         let bytes = record.record_bytes();
         shard.remove(entry);
-        record.set_marks(DEAD);
+        record.die();
         self.end_parts(entry.place, bytes);
         self.note_death();
         counters.items.add(-1);

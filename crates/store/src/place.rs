@@ -151,7 +151,6 @@ impl Store {
                 // The bytes placed so far are dead; the segments stay ordinary ones.
                 let done = placed.record_bytes - left;
                 self.seal(&last);
-                self.record(placed.place, &()).set_marks(crate::record::DEAD);
                 self.end_parts(placed.place, done);
                 for id in chain {
                     self.end_pending(id);
@@ -327,7 +326,7 @@ impl Store {
             open.placed -= 1;
             return;
         }
-        self.record(placed.place, &()).set_marks(crate::record::DEAD);
+        self.record(placed.place, &()).die();
         let ids = if placed.pending { self.pending_segments(&placed) } else { Vec::new() };
         self.end_parts(placed.place, placed.record_bytes);
         for id in ids {

@@ -15,6 +15,10 @@
 //! The state is an atomic half-word and the only part that changes after the record was published. Up to the end of the
 //! key a record lies in one segment; its value may go on in the segments that follow (see `log`).
 //!
+//! A record is *dead* until it is published and from then on when it was superseded or removed; both are said under the
+//! lock of its key's shard. At any moment, therefore, at most one record of a key is alive, but for the few instructions
+//! in which one takes another's place: that is what a start reads a memory file by (see `restore`).
+//!
 //! * *Expiry* is the distance from the base second of the segment's expiry group; a group of one second needs none.
 //! * *CAS unique*: a record without one of its own has the number of its place in the history of the log (segment
 //!   sequence number and offset), which is never given twice. One is written out only when a record moves whose number
@@ -41,6 +45,9 @@ const VALUE_WIDTH_SHIFT: u32 = 8;
 const FLAGS_WIDTH_SHIFT: u32 = 10;
 const HAS_EXPIRY: u16 = 1 << 12;
 const HAS_CAS: u16 = 1 << 13;
+/// The bits above are zero.
+#[cfg(not(loom))]
+const SHAPE_BITS: u32 = 14;
 
 /// Bytes of shape and state.
 const HEAD_BYTES: usize = 4;
@@ -53,7 +60,7 @@ pub(crate) const FETCHED: u16 = 1 << 0;
 pub(crate) const STALE: u16 = 1 << 1;
 /// One client has been told to recache the item (meta protocol, `W`, then `Z` for the others).
 pub(crate) const WON: u16 = 1 << 2;
-/// No index entry leads here any more, or none does yet.
+/// No index entry leads here any more, or none does yet: set when a record is placed, and cleared when it is published.
 pub(crate) const DEAD: u16 = 1 << 3;
 /// A client has been told the item's CAS unique, so a copy has to keep it.
 pub(crate) const CAS_SEEN: u16 = 1 << 4;
@@ -108,7 +115,7 @@ impl Spec<'_> {
         (self.prefix_bytes() + self.value_bytes).next_multiple_of(ALIGN)
     }
 
-    /// Writes everything but the value.
+    /// Writes everything but the value. The record is dead until it is published.
     ///
     /// # Safety
     /// `at` is aligned to [`ALIGN`], `prefix_bytes()` bytes from it on belong to the caller alone, and no reader can
@@ -119,7 +126,7 @@ impl Spec<'_> {
             | (self.flags_width() as u16) << FLAGS_WIDTH_SHIFT
             | if self.expiry_offset.is_some() { HAS_EXPIRY } else { 0 }
             | if self.cas.is_some() { HAS_CAS } else { 0 };
-        let state = self.marks | self.access << ACCESS_SHIFT;
+        let state = DEAD | self.marks | self.access << ACCESS_SHIFT;
         // SAFETY: the caller owns `prefix_bytes()` bytes from `at` on; the writes below sum to exactly that.
         unsafe {
             at.cast::<u16>().write(shape);
@@ -175,6 +182,24 @@ impl<'r> RecordRef<'r> {
         // SAFETY: the shape is an aligned, initialised half-word that nobody writes (caller).
         let shape = unsafe { at.cast::<u16>().read() };
         RecordRef { at, shape, lives: PhantomData }
+    }
+
+    /// What lies at `at`, if that can be a record whose prefix ends within `room` bytes.
+    ///
+    /// # Safety
+    /// `at` is aligned to [`ALIGN`], `room` bytes from it on are initialised, and for as long as `'r` nobody writes to
+    /// them but through a record's atomic state.
+    #[cfg(not(loom))]
+    pub(crate) unsafe fn found(at: NonNull<u8>, room: usize) -> Option<RecordRef<'r>> {
+        if room < HEAD_BYTES + 1 {
+            return None;
+        }
+        // SAFETY: the shape lies within `room` (above); what else is read of the record is read after the checks below.
+        let record = unsafe { RecordRef::new(at) };
+        let is_shape = record.shape >> SHAPE_BITS == 0
+            && (1..=crate::KEY_BYTES_MAX).contains(&record.key_bytes())
+            && record.value_width_bytes() <= 4;
+        (is_shape && record.prefix_bytes() <= room).then_some(record)
     }
 
     #[inline]
@@ -278,6 +303,34 @@ impl<'r> RecordRef<'r> {
     pub(crate) fn set_marks(&self, marks: u16) -> Marks {
         // Relaxed: a mark publishes nothing but itself.
         Marks(self.state().fetch_or(marks, Ordering::Relaxed))
+    }
+
+    /// Declares a record that was placed alive, with `marks` besides those it has. To be called by the one who placed
+    /// it, under the lock of its key's shard and just before its place is stored there.
+    #[inline]
+    pub(crate) fn come_alive(&self, marks: u16) {
+        // Nobody else knows the record, so no exchange is needed. Release: whoever reads a memory file that was left by
+        // a crash and finds the record alive finds all of its value as well.
+        let state = self.state().load(Ordering::Relaxed) & !DEAD | marks;
+        self.state().store(state, Ordering::Release);
+    }
+
+    /// Declares the record dead. To be called under the lock of its key's shard, right after its place was taken out of
+    /// there, or by the one who placed it and does not publish it.
+    #[inline]
+    pub(crate) fn die(&self) {
+        // A plain store: a reader that notes its access at the same time loses that, or overwrites nothing, because its
+        // exchange fails; and no mark matters any more.
+        let state = self.state().load(Ordering::Relaxed) | DEAD;
+        self.state().store(state, Ordering::Release);
+    }
+
+    /// Is the record dead?
+    #[inline]
+    #[cfg(not(loom))]
+    pub(crate) fn is_dead(&self) -> bool {
+        // Acquire: who sees a death sees that no index entry leads to the record.
+        self.state().load(Ordering::Acquire) & DEAD != 0
     }
 
     /// Notes an access. Writes only when something changes: the first fetch, or another second.
@@ -435,7 +488,11 @@ mod tests {
                             assert_eq!(record.value_bytes(), value_bytes);
                             assert_eq!(record.record_bytes(), spec.record_bytes());
                             assert_eq!(record.marks().access(), 1711);
-                            assert!(record.marks().has(STALE) && !record.marks().has(DEAD));
+                            assert!(record.marks().has(STALE) && record.marks().has(DEAD));
+                            record.come_alive(WON);
+                            assert!(record.marks().has(STALE) && record.marks().has(WON) && !record.marks().has(DEAD));
+                            record.die();
+                            assert!(record.marks().has(DEAD));
                         }
                     }
                 }

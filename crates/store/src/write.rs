@@ -11,7 +11,7 @@ use crate::{
     index::{Hash, Place},
     log::{Lane, Purpose},
     place::{Item, Placed},
-    record::{CAS_SEEN, DEAD, RecordRef, STALE, WON},
+    record::{CAS_SEEN, RecordRef, STALE, WON},
     segment::Queue,
     stats::Counters,
     store::{Handle, Store},
@@ -223,20 +223,21 @@ impl Store {
         {
             return Published::NeedsCas(self.fresh_cas());
         }
-        if want_cas {
-            new.set_marks(CAS_SEEN);
-        }
+        let mut marks = if want_cas { CAS_SEEN } else { 0 };
         if let (Condition::Same { carry, .. }, Some((_, record))) = (condition, present) {
-            let marks = record.marks().kept_by_copies() & carry;
-            if marks & CAS_SEEN != 0 && new.cas().is_none() {
+            let carried = record.marks().kept_by_copies() & carry;
+            if carried & CAS_SEEN != 0 && new.cas().is_none() {
                 // Shown to a client since the copy was sized: it has to be written out after all.
                 return Published::Changed;
             }
-            new.set_marks(marks);
+            marks |= carried;
         }
+        // In this order, and all under the lock: a crash in between leaves two records alive, of which a start drops both.
+        new.come_alive(marks);
         match old {
-            Some((entry, _)) => {
+            Some((entry, record)) => {
                 shard.replace(entry, placed.place, if present.is_some() { entry.rank } else { rank });
+                record.die();
             }
             None => {
                 if shard.insert(hash, placed.place, rank).is_err() {
@@ -254,7 +255,6 @@ impl Store {
                 }
             }
             let bytes = record.record_bytes();
-            record.set_marks(DEAD);
             self.end_parts(entry.place, bytes);
             self.note_death();
             counters.items.add(-1);
