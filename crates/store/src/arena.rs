@@ -7,7 +7,7 @@
 
 #![allow(unsafe_code)]
 
-use std::{io, marker::PhantomData, ops::Index, ptr::NonNull};
+use std::{fs::File, io, marker::PhantomData, ops::Index, ptr::NonNull};
 
 /// The unit in which the system gives and takes memory. Ranges given back are cut to multiples of it.
 pub(crate) const PAGE_BYTES: usize = 4096;
@@ -24,12 +24,14 @@ pub(crate) fn prefetch(at: *const u8) {
     let _ = at;
 }
 
-/// A range of zeroed, writable memory. Pages are taken from the system when they are first touched.
+/// A range of writable memory: zeroed, or a part of a file. Pages are taken from the system when they are first touched.
 ///
 /// The range itself is never shared as a Rust reference: users make references to the parts they own.
 pub(crate) struct Region {
     base: NonNull<u8>,
     bytes: usize,
+    /// Its pages are those of a file.
+    is_file: bool,
     #[cfg(not(miri))]
     map: memmap2::MmapRaw,
 }
@@ -53,15 +55,64 @@ impl Region {
             // SAFETY: the layout's size is not zero.
             let base = unsafe { std::alloc::alloc_zeroed(layout) };
             let base = NonNull::new(base).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
-            Ok(Region { base, bytes })
+            Ok(Region { base, bytes, is_file: false })
         }
         #[cfg(not(miri))]
         {
             let map = memmap2::MmapOptions::new().len(bytes).no_reserve_swap().map_anon()?;
             let map = memmap2::MmapRaw::from(map);
             let base = NonNull::new(map.as_mut_ptr()).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
-            Ok(Region { base, bytes, map })
+            Ok(Region { base, bytes, is_file: false, map })
         }
+    }
+
+    /// Maps `bytes` (rounded up to a page) of a file from `offset` on, which is a multiple of [`PAGE_BYTES`]. What lies
+    /// beyond the end of the file must not be touched before the file is that long, and nobody may make it shorter.
+    ///
+    /// # Errors
+    /// The system refuses the mapping.
+    #[cfg(not(loom))]
+    pub(crate) fn of_file(file: &File, offset: usize, bytes: usize) -> io::Result<Region> {
+        let bytes = bytes.next_multiple_of(PAGE_BYTES).max(PAGE_BYTES);
+        #[cfg(miri)]
+        {
+            let _ = (file, offset, bytes);
+            Err(io::Error::from(io::ErrorKind::Unsupported))
+        }
+        #[cfg(not(miri))]
+        {
+            let map = memmap2::MmapOptions::new().offset(offset as u64).len(bytes).map_raw(file)?;
+            let base = NonNull::new(map.as_mut_ptr()).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+            Ok(Region { base, bytes, is_file: true, map })
+        }
+    }
+
+    /// Has a file system give the pages of a part now, where it still can say no: later it could only end the process.
+    /// False: it has none left. (Systems that cannot be asked are trusted.)
+    #[cfg(not(loom))]
+    pub(crate) fn populate(&self, offset: usize, bytes: usize) -> bool {
+        #[cfg(all(target_os = "linux", not(miri)))]
+        if self.is_file {
+            const ENOMEM: i32 = 12;
+            const EFAULT: i32 = 14;
+            let populated = self.map.advise_range(memmap2::Advice::PopulateWrite, offset, bytes);
+            return !populated.is_err_and(|error| matches!(error.raw_os_error(), Some(ENOMEM | EFAULT)));
+        }
+        let _ = (offset, bytes);
+        true
+    }
+
+    /// Has what was written to a file's part reach the file's device. Returns when it has.
+    ///
+    /// # Errors
+    /// The device would not take it.
+    #[cfg(not(loom))]
+    pub(crate) fn flush(&self) -> io::Result<()> {
+        #[cfg(not(miri))]
+        if self.is_file {
+            return self.map.flush();
+        }
+        Ok(())
     }
 
     /// The address of byte `offset`.
@@ -73,7 +124,8 @@ impl Region {
         unsafe { self.base.as_ptr().add(offset) }
     }
 
-    /// Gives the whole pages inside `offset..offset + bytes` back to the system; they read as zero afterwards.
+    /// Gives the whole pages inside `offset..offset + bytes` back to the system; they read as zero afterwards. (A file
+    /// system without holes keeps a file's pages as they are.)
     ///
     /// The caller owns that part of the range: nobody reads or writes it during the call.
     pub(crate) fn release(&self, offset: usize, bytes: usize) {
@@ -88,9 +140,17 @@ impl Region {
             self.at(start).write_bytes(0, end - start);
         }
         #[cfg(not(miri))]
-        // SAFETY: DONTNEED on a private anonymous mapping makes the pages read as zero; the range lies inside the
-        // mapping, and the caller owns it. A failure leaves the pages as they are, which costs memory and nothing else.
-        let _ = unsafe { self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
+        {
+            #[cfg(target_os = "linux")]
+            let advice =
+                if self.is_file { memmap2::UncheckedAdvice::Remove } else { memmap2::UncheckedAdvice::DontNeed };
+            #[cfg(not(target_os = "linux"))]
+            let advice = memmap2::UncheckedAdvice::DontNeed;
+            // SAFETY: DONTNEED on a private anonymous mapping makes the pages read as zero, REMOVE on a shared one of a
+            // file does so by a hole in the file; the range lies inside the mapping, and the caller owns it. A failure
+            // leaves the pages as they are, which costs memory and nothing else.
+            let _ = unsafe { self.map.unchecked_advise_range(advice, start, end - start) };
+        }
     }
 
     /// Asks for huge pages (or asks for none of them). Advice: a system without them ignores it.

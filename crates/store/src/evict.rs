@@ -70,6 +70,12 @@ impl Store {
                 }
             };
         }
+        self.evict_some(lane, counters, steps, now)
+    }
+
+    /// Makes a step towards a free segment at the cost of items.
+    pub(crate) fn evict_some(&self, lane: &mut Lane, counters: &Counters, steps: u32, now: Seconds) -> bool {
+        let room = self.log.room_bytes();
         // A sparse segment can hold the beginning of a long record, and there may be no place for all of that.
         if let Some(id) = self.log.claim_sparse(SPARSE_SAMPLES, room * SPARSE / 64)
             && self.empty(id, Keep::All, lane, counters, now)

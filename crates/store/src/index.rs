@@ -191,6 +191,21 @@ impl Index {
         })
     }
 
+    /// Lays empty shards out for most of `items` entries at once, instead of by one thirty-second after the other. For
+    /// the rest they grow as always, so that they end no larger than they would without this.
+    #[cfg(not(loom))]
+    pub(crate) fn reserve(&self, items: usize) {
+        let slots = items / 16 * 15 / self.shards.len() * LOAD_DENOMINATOR / FULL_NUMERATOR;
+        let buckets = slots / SLOTS_PER_BUCKET / BUCKETS_PER_PAGE * BUCKETS_PER_PAGE;
+        let buckets = buckets.min(self.stride / SLOTS_PER_BUCKET);
+        for shard in 0..self.shards.len() {
+            let mut shard = self.lock_shard(shard);
+            if buckets > shard.buckets() {
+                shard.lay_out(buckets);
+            }
+        }
+    }
+
     /// Memory in use, in bytes: slots of all shards and their headers.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)

@@ -1,7 +1,7 @@
 //! Nuthatch's store: a concurrent in-memory cache with one memory budget.
 //!
 //! It owns memory, index, expiry and eviction. It never reads a clock (every operation is told the second), never sees
-//! a protocol and performs no input or output.
+//! a protocol, and never opens, reads or writes a file: a memory file ([`Store::open`]) it is handed, and maps.
 //!
 //! Items are appended to fixed-size segments of a log (Segcache, NSDI 2021); items that expire together share segments,
 //! so that a whole segment expires at once; eviction empties the oldest segment of one of two queues (S3-FIFO, SOSP
@@ -24,6 +24,9 @@
 //! | `epoch` | when memory may be used again |
 //! | `record` | how an item lies in the log |
 //! | `segment` | the life of one segment |
+//! | `file` | where segments lie: in memory, or in a file that stays |
+//! | `head` | what is found there besides records |
+//! | `restore` | reading it again |
 //! | `log` | which segments are where; lanes; the budget |
 //! | `place` | giving a new record its bytes |
 //! | `index` | from hash to place |
@@ -42,12 +45,16 @@ pub const KEY_BYTES_MAX: usize = 250;
 
 mod arena;
 mod epoch;
+#[cfg(not(loom))]
+mod file;
+#[cfg(not(loom))]
+mod head;
 mod index;
 #[cfg(not(loom))]
 mod log;
 #[cfg(loom)]
 mod log {
-    pub(crate) const SEGMENT_HEADER_BYTES: usize = 32;
+    pub(crate) const SEGMENT_HEADER_BYTES: usize = 40;
 }
 #[cfg(not(loom))]
 mod arith;
@@ -65,6 +72,8 @@ mod policy;
 mod read;
 mod record;
 #[cfg(not(loom))]
+mod restore;
+#[cfg(not(loom))]
 mod scan;
 mod segment;
 #[cfg(not(loom))]
@@ -79,13 +88,17 @@ mod write;
 
 #[cfg(all(test, loom))]
 mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod restore_tests;
 
 #[cfg(not(loom))]
 pub use {
     arith::{ArithOptions, ArithOutcome},
     delete::{DeleteOptions, DeleteOutcome},
+    file::{Emptied, MemoryFile},
     meta::{MetaGet, MetaGetOutcome},
     read::{Held, Hit, Pieces, Value},
+    restore::{Progress, Restored},
     scan::Cursor,
     stats::Stats,
     store::{

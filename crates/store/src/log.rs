@@ -20,24 +20,23 @@ use std::{
     collections::{BTreeMap, VecDeque},
     io,
     ptr::NonNull,
+    sync::atomic::fence,
 };
 
 use crate::{
     Seconds,
-    arena::{self, Region, Table},
+    arena::{self, Table},
     epoch::Epochs,
+    file::Memory,
+    head::{Opening, Page, SegmentHead},
     index::Place,
     record::{ACCESS_EXACT_SECONDS, ALIGN, Group, RecordRef},
     segment::{Queue, Segment},
+    store::StoreError,
     sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering},
 };
 
-/// At the start of each segment, so that a later start can read the log without an index: sequence number, expiry
-/// group, opening second, queue, length of the value that goes on here.
-pub(crate) const SEGMENT_HEADER_BYTES: usize = 32;
-
-const SEGMENT_BYTES_MIN: usize = 16 << 10;
-const SEGMENT_BYTES_MAX: usize = 256 << 10;
+pub(crate) use crate::head::SEGMENT_HEADER_BYTES;
 
 /// Cache lines of a record that are fetched ahead of its reading; the processor itself goes on from there.
 const READ_AHEAD_LINES: usize = 3;
@@ -69,7 +68,7 @@ pub(crate) struct Lane {
 
 /// The segments of one store.
 pub(crate) struct Log {
-    region: Region,
+    memory: Memory,
     segments: Table<Segment>,
     shift: u32,
     state: Mutex<State>,
@@ -81,6 +80,11 @@ pub(crate) struct Log {
     flushed_below: AtomicU64,
     /// Of those, segments opened before this one have been given back.
     reclaimed_below: AtomicU64,
+    /// No more segments than this can hold memory, whatever the budget: the file system was full. Forgotten once a
+    /// second.
+    held_max: AtomicUsize,
+    /// How often it was full.
+    file_full: AtomicU64,
     /// Segments kept back so that what eviction moves always finds room.
     reserve: usize,
     pub(crate) lane_open_max: usize,
@@ -106,7 +110,6 @@ struct State {
     sealed: [usize; 2],
     shelf: Vec<Open>,
     deadlines: BTreeMap<Seconds, Vec<(u32, u64)>>,
-    next_sequence: u64,
     /// State of the generator that picks candidates for compaction.
     pick: u64,
 }
@@ -139,6 +142,14 @@ pub(crate) enum Purpose {
     Move,
 }
 
+/// A segment that a start found in a memory file, and what of it lives.
+pub(crate) struct Adopted {
+    pub(crate) id: u32,
+    pub(crate) opening: Opening,
+    pub(crate) parts: u32,
+    pub(crate) live_bytes: usize,
+}
+
 /// Numbers of the log, for counters.
 pub(crate) struct Census {
     pub(crate) held: usize,
@@ -149,18 +160,14 @@ pub(crate) struct Census {
 impl Log {
     /// # Errors
     /// The address space cannot be reserved.
-    pub(crate) fn new(limit: usize, limit_max: usize, fixed_bytes: usize, lanes: usize) -> io::Result<Log> {
-        // A thousand segments: fine enough that evicting a whole one is close to evicting items, coarse enough that
-        // the lock around them is taken once for hundreds of items.
-        let segment_bytes = (limit / 1024).next_power_of_two().clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
-        let count = limit / segment_bytes;
-        let count_max = limit_max.max(limit) / segment_bytes + 1;
-        let region = Region::reserve(count_max * segment_bytes)?;
+    pub(crate) fn new(memory: Memory, limit: usize, fixed_bytes: usize, lanes: usize) -> io::Result<Log> {
+        let count = limit / memory.segment_bytes;
         let lanes = lanes.max(1);
+        let flushed_below = memory.page().flushed_below.load(Ordering::Relaxed);
         Ok(Log {
-            region,
-            segments: Table::new(count_max)?,
-            shift: segment_bytes.trailing_zeros(),
+            segments: Table::new(memory.count_max)?,
+            shift: memory.segment_bytes.trailing_zeros(),
+            memory,
             state: Mutex::new(State {
                 free: Vec::new(),
                 released: Vec::new(),
@@ -171,13 +178,14 @@ impl Log {
                 sealed: [0; 2],
                 shelf: Vec::new(),
                 deadlines: BTreeMap::new(),
-                next_sequence: 1,
                 pick: 0x9E37_79B9_7F4A_7C15,
             }),
             limit: AtomicUsize::new(limit),
             fixed_bytes,
-            flushed_below: AtomicU64::new(0),
-            reclaimed_below: AtomicU64::new(0),
+            flushed_below: AtomicU64::new(flushed_below),
+            reclaimed_below: AtomicU64::new(flushed_below),
+            held_max: AtomicUsize::new(usize::MAX),
+            file_full: AtomicU64::new(0),
             reserve: 2 + lanes.min(count / 512),
             lane_open_max: (count / (lanes * 32)).clamp(2, 8),
             shelf_max: (count / 8).max(4),
@@ -186,7 +194,7 @@ impl Log {
     }
 
     pub(crate) fn huge_pages(&self) {
-        self.region.huge_pages(true);
+        self.memory.segments.huge_pages(true);
     }
 
     pub(crate) fn segment_bytes(&self) -> usize {
@@ -207,14 +215,64 @@ impl Log {
         (self.segments.len() - 1) * self.segment_bytes()
     }
 
-    pub(crate) fn set_limit(&self, limit: usize) {
+    /// # Errors
+    /// The system refuses a longer file.
+    pub(crate) fn set_limit(&self, limit: usize) -> Result<(), StoreError> {
+        self.memory.lengthen(limit)?;
         self.limit.store(limit, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What is kept of the log as a whole.
+    pub(crate) fn page(&self) -> &Page {
+        self.memory.page()
+    }
+
+    /// The head of a segment.
+    #[inline]
+    pub(crate) fn head(&self, id: u32) -> &SegmentHead {
+        SegmentHead::at(&self.memory.segments, (id as usize) << self.shift)
+    }
+
+    /// Notes how far an open segment is filled, where that is to be found later. (Elsewhere it costs a cache line that
+    /// is otherwise not touched.)
+    #[inline]
+    pub(crate) fn note_used(&self, open: &Open) {
+        if self.memory.is_kept {
+            self.head(open.id).set_used(open.used);
+        }
+    }
+
+    /// Notes that the end of an open segment was taken back.
+    pub(crate) fn note_taken_back(&self, open: &Open) {
+        if self.memory.is_kept {
+            self.head(open.id).take_back(open.used);
+        }
+    }
+
+    /// Leaves the memory for the next start.
+    ///
+    /// # Errors
+    /// The device would not take it.
+    pub(crate) fn close(&self) -> io::Result<()> {
+        self.memory.close()
+    }
+
+    /// How often the file system had no room for a segment.
+    pub(crate) fn file_full(&self) -> u64 {
+        self.file_full.load(Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     /// Segments the budget allows next to an index of `index_bytes`.
     pub(crate) fn allowed(&self, index_bytes: usize) -> usize {
         let left = self.limit().saturating_sub(index_bytes + self.fixed_bytes);
-        (left / (self.segment_bytes() + size_of::<Segment>())).min(self.segments.len())
+        let held_max = self.held_max.load(Ordering::Relaxed).min(self.segments.len());
+        (left / (self.segment_bytes() + size_of::<Segment>())).min(held_max)
     }
 
     pub(crate) fn fixed_bytes(&self) -> usize {
@@ -259,7 +317,7 @@ impl Log {
     #[inline]
     pub(crate) fn address(&self, id: u32, offset: usize) -> NonNull<u8> {
         debug_assert!(offset <= self.segment_bytes());
-        let at = self.region.at(((id as usize) << self.shift) + offset);
+        let at = self.memory.segments.at(((id as usize) << self.shift) + offset);
         // SAFETY: an address inside a mapping, or one past it, is not null.
         unsafe { NonNull::new_unchecked(at) }
     }
@@ -362,21 +420,34 @@ impl Log {
         let available = state.free.len() + allowed.saturating_sub(state.held);
         let kept_back = if purpose == Purpose::Write { self.reserve } else { 0 };
         if available > kept_back {
-            let id = match state.free.pop() {
-                Some(id) => id,
-                None => {
-                    state.held += 1;
-                    state.released.pop().unwrap_or_else(|| {
-                        state.fresh += 1;
-                        state.fresh - 1
-                    })
-                }
-            };
-            return Take::Segment(id);
+            if let Some(id) = state.free.pop() {
+                return Take::Segment(id);
+            }
+            let id = state.released.pop().unwrap_or_else(|| {
+                state.fresh += 1;
+                self.page().fresh.store(state.fresh, Ordering::Release);
+                state.fresh - 1
+            });
+            state.held += 1;
+            return if self.populate(state, id) { Take::Segment(id) } else { Take::Full };
         }
         let returning = state.retired.iter().filter(|(id, _)| !self.segment(*id).held()).count();
         // A move waits for any that returns; a write would rather make room than wait for readers, up to a point.
         if returning > if purpose == Purpose::Move { 0 } else { 4 } { Take::Soon } else { Take::Full }
+    }
+
+    /// Makes sure that a segment has memory. False: the file system is full, and the segment is where it was.
+    fn populate(&self, state: &mut State, id: u32) -> bool {
+        let (start, bytes) = ((id as usize) << self.shift, self.segment_bytes());
+        let populated = self.memory.segments.populate(start, bytes);
+        if !populated {
+            self.memory.segments.release(start, bytes);
+            state.released.push(id);
+            state.held -= 1;
+            self.held_max.store(state.held, Ordering::Relaxed);
+            self.file_full.fetch_add(1, Ordering::Relaxed);
+        }
+        populated
     }
 
     /// Gives free segments beyond the budget back to the system.
@@ -391,7 +462,7 @@ impl Log {
         while state.held > allowed
             && let Some(id) = state.free.pop()
         {
-            self.region.release((id as usize) << self.shift, self.segment_bytes());
+            self.memory.segments.release((id as usize) << self.shift, self.segment_bytes());
             state.released.push(id);
             state.held -= 1;
         }
@@ -399,10 +470,13 @@ impl Log {
 
     /// A number in the history of the log that belongs to no place.
     pub(crate) fn fresh_history(&self) -> u64 {
-        let mut state = self.state.lock();
-        let sequence = state.next_sequence;
-        state.next_sequence += 1;
-        sequence << (self.shift - ALIGN.trailing_zeros())
+        let state = self.state.lock();
+        self.next_sequence(&state) << (self.shift - ALIGN.trailing_zeros())
+    }
+
+    /// A number for an opening. It is taken in the memory that stays before it is used.
+    fn next_sequence(&self, _state: &State) -> u64 {
+        self.page().next_sequence.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Frees retired segments that no reader can see any more.
@@ -434,8 +508,9 @@ impl Log {
     ) -> Open {
         let sequence = {
             let mut state = self.state.lock();
-            let sequence = state.next_sequence;
-            state.next_sequence += 1;
+            let sequence = self.next_sequence(&state);
+            // Before the head says that it was used.
+            fence(Ordering::Release);
             if group != Group::NEVER {
                 state.deadlines.entry(group.deadline()).or_default().push((id, sequence));
             }
@@ -443,23 +518,13 @@ impl Log {
         };
         let segment = self.segment(id);
         segment.open(sequence, queue, group, now);
-        let mut header = [0u8; SEGMENT_HEADER_BYTES];
-        header[..8].copy_from_slice(&sequence.to_le_bytes());
-        header[8..12].copy_from_slice(&group.base.to_le_bytes());
-        header[12..16].copy_from_slice(&group.span.to_le_bytes());
-        header[16..20].copy_from_slice(&now.to_le_bytes());
-        header[20..24].copy_from_slice(&(queue as u32).to_le_bytes());
         let spilled = spill.map_or(0, |(_, bytes)| bytes);
-        header[24..28].copy_from_slice(&(spilled as u32).to_le_bytes());
-        // SAFETY: the segment was free, so nobody reads it, and it is ours until it is sealed; the header lies at its
-        // start.
-        unsafe {
-            std::ptr::copy_nonoverlapping(header.as_ptr(), self.address(id, 0).as_ptr(), SEGMENT_HEADER_BYTES);
-        }
+        let used = SEGMENT_HEADER_BYTES + spilled.next_multiple_of(ALIGN);
+        let origin = spill.map_or(0, |(place, _)| self.history(place));
+        self.head(id).write(&Opening { sequence, origin, group, opened: now, queue, spilled, used });
         if let Some((place, _)) = spill {
             segment.set_spill(Some(place.0));
         }
-        let used = SEGMENT_HEADER_BYTES + spilled.next_multiple_of(ALIGN);
         Open { id, used, placed: u32::from(spill.is_some()), queue, group, opened: now }
     }
 
@@ -491,9 +556,7 @@ impl Log {
 
     /// Length of the value that goes on at the start of a segment. The caller claimed the segment, or appends to it.
     pub(crate) fn spilled_bytes(&self, id: u32) -> usize {
-        // SAFETY: `open` wrote the header, and nobody writes it again before the segment is freed.
-        let bytes = unsafe { self.address(id, 24).cast::<u32>().read() };
-        u32::from_le(bytes) as usize
+        self.head(id).spilled()
     }
 
     /// Takes an open segment off the shelf.
@@ -526,6 +589,7 @@ impl Log {
 
     /// Lets groups be finer again when there is room for more of them. Once a second.
     pub(crate) fn refine(&self) {
+        self.held_max.store(usize::MAX, Ordering::Relaxed);
         let state = self.state.lock();
         let coarser = self.coarser();
         if coarser > 0 && state.shelf.len() < self.shelf_max / 4 {
@@ -565,9 +629,11 @@ impl Log {
 
     /// From now on everything in segments opened so far counts as flushed. The caller has sealed them.
     pub(crate) fn flush(&self) {
-        let state = self.state.lock();
+        let _state = self.state.lock();
+        let below = self.page().next_sequence.load(Ordering::Relaxed);
+        self.page().flushed_below.store(below, Ordering::Relaxed);
         // Release: who reads the new bound sees that the open segments were sealed.
-        self.flushed_below.fetch_max(state.next_sequence, Ordering::Release);
+        self.flushed_below.fetch_max(below, Ordering::Release);
     }
 
     /// Sealed segments that were flushed, oldest first.
@@ -667,6 +733,39 @@ impl Log {
     /// Segments that hold memory.
     pub(crate) fn held(&self) -> usize {
         self.state.lock().held
+    }
+
+    /// Takes over what a start found: segments that hold something, in the order they were opened, and those below
+    /// `fresh` that hold nothing, whose memory is given back.
+    pub(crate) fn adopt(&self, kept: &[Adopted], empty: Vec<u32>, fresh: u32) {
+        let state = &mut *self.state.lock();
+        for adopted in kept {
+            let Adopted { id, opening, .. } = *adopted;
+            state.queues[opening.queue as usize].push_back((id, opening.sequence));
+            state.sealed[opening.queue as usize] += 1;
+            if opening.group != Group::NEVER {
+                state.deadlines.entry(opening.group.deadline()).or_default().push((id, opening.sequence));
+            }
+            self.segment(id).adopted(opening.used, adopted.parts, adopted.live_bytes);
+        }
+        for &id in &empty {
+            // Cleared as well, for file systems that make no holes.
+            self.head(id).clear();
+            self.memory.segments.release((id as usize) << self.shift, self.segment_bytes());
+        }
+        state.held = kept.len();
+        state.released = empty;
+        state.fresh = fresh;
+    }
+
+    /// The record that begins at an offset of a segment, if one can, up to `used`.
+    ///
+    /// # Safety
+    /// Nobody appends to the segment, and it is not freed, for as long as `'r`.
+    pub(crate) unsafe fn found<'r>(&self, id: u32, offset: usize, used: usize) -> Option<RecordRef<'r>> {
+        debug_assert!(offset.is_multiple_of(ALIGN) && offset <= used && used <= self.segment_bytes());
+        // SAFETY: in the segment, all bytes of which are initialised; the caller keeps the rest.
+        unsafe { RecordRef::found(self.address(id, offset), used - offset) }
     }
 
     pub(crate) fn census(&self) -> Census {

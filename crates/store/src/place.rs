@@ -12,7 +12,7 @@ use crate::{
     NEVER, Seconds,
     index::Place,
     log::{Lane, Open, Purpose, SEGMENT_HEADER_BYTES, Take},
-    record::{ALIGN, Group, RecordRef, Spec, encode_access},
+    record::{Group, RecordRef, Spec, encode_access},
     segment::Queue,
     stats::Counters,
     store::Store,
@@ -118,6 +118,7 @@ impl Store {
         unsafe { spec.write_prefix(self.log.address(id, offset)) };
         open.used += first;
         open.placed += 1;
+        self.log.note_used(open);
         // The next record's bytes, so that writing them does not wait for memory (and with it every lock behind them).
         self.log.prefetch_write(id, open.used, record_bytes.min(PREFETCH_BYTES_MAX));
         let placed = Placed { place, prefix_bytes, record_bytes, value_bytes: item.value_bytes, pending };
@@ -307,6 +308,13 @@ impl Store {
         unsafe { self.log.record(place) }
     }
 
+    /// The record that begins at an offset of a segment that nobody appends to, if one can, up to `used`; the proof is
+    /// that of one who is alone with the store.
+    pub(crate) fn found<'p, P>(&self, id: u32, offset: usize, used: usize, _proof: &'p P) -> Option<RecordRef<'p>> {
+        // SAFETY: nobody else uses the store, so nothing is appended and nothing freed.
+        unsafe { self.log.found(id, offset, used) }
+    }
+
     /// The part of a record's value at `segment`, `offset`.
     #[inline]
     pub(crate) fn value_part<'p, P>(&self, id: u32, offset: usize, bytes: usize, _proof: &'p P) -> &'p [u8] {
@@ -324,6 +332,7 @@ impl Store {
         {
             open.used -= placed.record_bytes;
             open.placed -= 1;
+            self.log.note_taken_back(open);
             return;
         }
         self.record(placed.place, &()).die();
@@ -370,5 +379,3 @@ impl Store {
         });
     }
 }
-
-const _: () = assert!(SEGMENT_HEADER_BYTES.is_multiple_of(ALIGN));

@@ -407,6 +407,9 @@ pub(crate) struct Group {
     pub(crate) span: Seconds,
 }
 
+/// The seconds of the widest group, so that an offset fits 16 bits.
+const SPAN_MAX: Seconds = 65536;
+
 impl Group {
     pub(crate) const NEVER: Group = Group { base: NEVER, span: 1 };
 
@@ -422,10 +425,16 @@ impl Group {
             65..=1024 => 16,
             1025..=16384 => 256,
             16385..=262_144 => 4096,
-            _ => 65536,
+            _ => SPAN_MAX,
         };
-        let span = (span << coarser).min(65536);
+        let span = (span << coarser).min(SPAN_MAX);
         Group { base: expiry & !(span - 1), span }
+    }
+
+    /// Can this be a group that [`Group::of`] made?
+    #[cfg(not(loom))]
+    pub(crate) fn is_sound(self) -> bool {
+        self == Group::NEVER || self.span.is_power_of_two() && self.span <= SPAN_MAX && self.base <= NEVER - self.span
     }
 
     /// From this second on every item of the group has expired.

@@ -106,6 +106,26 @@ impl Segment {
         self.life.store(OPEN | ALIVE_BIAS, Ordering::Release);
     }
 
+    /// Notes what a start found of a segment, before its records are looked at. The phase stays free.
+    #[cfg(not(loom))]
+    pub(crate) fn adopt(&self, sequence: u64, queue: Queue, group: Group, opened: Seconds) {
+        self.sequence.store(sequence, Ordering::Relaxed);
+        self.base.store(group.base, Ordering::Relaxed);
+        self.span.store(group.span, Ordering::Relaxed);
+        self.opened.store(opened, Ordering::Relaxed);
+        self.queue.store(queue as u32, Ordering::Relaxed);
+    }
+
+    /// Makes an adopted segment a sealed one, of which `parts` live.
+    #[cfg(not(loom))]
+    pub(crate) fn adopted(&self, used: usize, parts: u32, live_bytes: usize) {
+        debug_assert_eq!(self.life.load(Ordering::Relaxed), FREE);
+        self.used.store(used as u32, Ordering::Relaxed);
+        let dead_bytes = used - crate::log::SEGMENT_HEADER_BYTES - live_bytes;
+        self.dead_bytes.store(dead_bytes as u32, Ordering::Relaxed);
+        self.life.store(SEALED + u64::from(parts) * ALIVE_ONE, Ordering::Release);
+    }
+
     /// Ends appending, after `placed` parts. True: all of it is dead already, and the caller has claimed it.
     pub(crate) fn seal(&self, used: u32, placed: u32) -> bool {
         self.used.store(used, Ordering::Relaxed);

@@ -68,6 +68,11 @@ impl Blocks {
         u64::try_from(sum).unwrap_or(0)
     }
 
+    /// Items held now.
+    pub(crate) fn items(&self) -> u64 {
+        self.sum(|c| &c.items)
+    }
+
     /// Bytes of the records of all items.
     pub(crate) fn bytes(&self) -> u64 {
         self.sum(|c| &c.bytes)
@@ -136,4 +141,6 @@ pub struct Stats {
     pub moved_bytes: u64,
     /// Segments emptied because they were mostly holes.
     pub compactions: u64,
+    /// How often there was no room in the memory file's file system for a segment the budget allows.
+    pub file_full: u64,
 }

@@ -3,7 +3,7 @@
 //! Owns the parts and the order in which they are used: lane, then shard, then the log's list. Operations live in the
 //! modules beside this one (`read`, `write`, `arith`, `delete`, `meta`, `touch`, `scan`), eviction in `evict`.
 //!
-//! What never happens here: reading a clock (seconds are passed in), knowing a protocol, input or output.
+//! What never happens here: reading a clock (seconds are passed in), knowing a protocol, using a file but through `file`.
 
 use std::{
     fmt, io,
@@ -17,11 +17,14 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
 
 use crate::{
     KEY_BYTES_MAX, NEVER, Seconds,
+    arena::PAGE_BYTES,
     epoch::{Epochs, Reader},
+    file::{Memory, MemoryFile},
     index::{Hash, Index, PLACE_BITS, Place},
     log::{Lane, Log},
     policy::Policy,
     record::{ALIGN, Marks, RecordRef, decode_access},
+    restore::{Progress, Restored},
     segment::Segment,
     stats::{Blocks, Counters, Stats},
     sync::{AtomicU32, AtomicU64, Mutex, Ordering, Padded},
@@ -91,6 +94,10 @@ pub enum StoreError {
     },
     /// The system does not give the address space.
     Reserve(io::Error),
+    /// The system does not let a memory file be used.
+    File(io::Error),
+    /// A file that was to be a memory file holds something else.
+    NotAMemoryFile,
 }
 
 impl fmt::Display for StoreError {
@@ -105,6 +112,10 @@ impl fmt::Display for StoreError {
                  (at most half of the memory)"
             ),
             StoreError::Reserve(error) => write!(f, "the system refused address space for the store: {error}"),
+            StoreError::File(error) => write!(f, "the system would not have this file used as memory: {error}"),
+            StoreError::NotAMemoryFile => {
+                f.write_str("expected an empty file or one of this server's, and it holds something else")
+            }
         }
     }
 }
@@ -162,6 +173,14 @@ pub struct Store {
     packed_at: AtomicU64,
 }
 
+#[cfg(test)]
+impl Store {
+    /// What is left when the process is killed now.
+    pub(crate) fn crashed(&self) -> Memory {
+        self.log.memory().crashed()
+    }
+}
+
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Store").field("config", &self.config).finish_non_exhaustive()
@@ -174,6 +193,53 @@ impl Store {
     /// # Errors
     /// A limit is out of bounds, or the system refuses the address space.
     pub fn new(config: Config) -> Result<Arc<Store>, StoreError> {
+        Store::assemble(config, |limit, limit_max| Ok(Memory::anonymous(limit, limit_max)?))
+    }
+
+    /// Makes a store in a file, with the items that are in it.
+    ///
+    /// Items are found again by a store that is opened later if this one was closed ([`Store::close`]) or its process
+    /// killed; after the machine itself stopped, only if it was closed. The caller's clock has to go on from one to the
+    /// other, as UNIX seconds do. `now` is its reading; what has expired by then is left out. `progress` is told now and
+    /// then how far the reading is.
+    ///
+    /// # Errors
+    /// A limit is out of bounds, the file is not a memory file, or the system refuses it.
+    pub fn open(
+        config: Config,
+        file: MemoryFile,
+        now: Seconds,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(Arc<Store>, Restored), StoreError> {
+        let mut emptied = None;
+        let store = Store::assemble(config, |limit, limit_max| {
+            let (memory, why) = Memory::of_file(file, limit, limit_max)?;
+            emptied = why;
+            Ok(memory)
+        })?;
+        let mut restored = store.restore(now, progress);
+        restored.emptied = emptied;
+        Ok((store, restored))
+    }
+
+    /// Leaves everything in the file for a later start, even of the machine. All handles are gone by then, and the store
+    /// is only dropped afterwards. Without a file it does nothing.
+    ///
+    /// # Errors
+    /// The device would not take it; or a handle is left, and what is written through it might not be kept.
+    pub fn close(&self, now: Seconds) -> io::Result<()> {
+        if !self.lanes.lock().is_empty() {
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, "expected nobody to use the store any more"));
+        }
+        self.log.page().now.fetch_max(now, Ordering::Relaxed);
+        self.log.page().items.store(self.blocks.items(), Ordering::Relaxed);
+        self.log.close()
+    }
+
+    pub(crate) fn assemble(
+        config: Config,
+        memory: impl FnOnce(usize, usize) -> Result<Memory, StoreError>,
+    ) -> Result<Arc<Store>, StoreError> {
         let most = 1usize << (PLACE_BITS + ALIGN.trailing_zeros());
         if !(MEMORY_BYTES_MIN..=most).contains(&config.memory_bytes) {
             return Err(StoreError::MemoryOutOfRange { asked: config.memory_bytes, least: MEMORY_BYTES_MIN, most });
@@ -183,10 +249,12 @@ impl Store {
         // The densest use: keys of a few bytes and empty values, some 20 bytes of memory each.
         let index = Index::new(config.memory_bytes / 72, memory_max / 20)?;
         let policy = Policy::new(config.memory_bytes)?;
-        let log = Log::new(config.memory_bytes, memory_max, policy.bytes(), config.handles_hint)?;
+        let memory = memory(config.memory_bytes, memory_max)?;
+        let log = Log::new(memory, config.memory_bytes, policy.bytes() + PAGE_BYTES, config.handles_hint)?;
         if config.huge_pages {
             log.huge_pages();
         }
+        let flush_at = log.page().flush_at.load(Ordering::Relaxed);
         Ok(Arc::new(Store {
             secrets: RapidSecrets::seed_cpp(config.hash_seed),
             item_bytes_max: AtomicUsize::new(config.item_bytes_max),
@@ -198,7 +266,7 @@ impl Store {
             policy,
             lanes: Mutex::new(Vec::new()),
             blocks: Blocks::default(),
-            flush_at: AtomicU32::new(NEVER),
+            flush_at: AtomicU32::new(flush_at),
             events_on: AtomicBool::new(false),
             events: RwLock::new(None),
             deaths: AtomicU64::new(0),
@@ -222,14 +290,13 @@ impl Store {
     /// Changes the budget while running. A smaller one takes effect as [`Handle::maintain`] and writes make room.
     ///
     /// # Errors
-    /// Out of bounds: see [`Config::memory_bytes_max`].
+    /// Out of bounds: see [`Config::memory_bytes_max`]. Or the system refuses a longer memory file.
     pub fn set_memory_limit(&self, memory_bytes: usize) -> Result<(), StoreError> {
         let most = self.log.limit_max();
         if !(MEMORY_BYTES_MIN..=most).contains(&memory_bytes) {
             return Err(StoreError::MemoryOutOfRange { asked: memory_bytes, least: MEMORY_BYTES_MIN, most });
         }
-        self.log.set_limit(memory_bytes);
-        Ok(())
+        self.log.set_limit(memory_bytes)
     }
 
     /// The budget, in bytes.
@@ -266,8 +333,14 @@ impl Store {
 
     /// Forgets everything stored before this call, and a [`Store::flush_at`] whose time has not come.
     pub fn flush(&self, now: Seconds) {
-        self.flush_at.store(NEVER, Ordering::Release);
+        self.set_flush_at(NEVER);
         self.forget_all(now);
+    }
+
+    /// Also where a later start finds it.
+    fn set_flush_at(&self, at: Seconds) {
+        self.flush_at.store(at, Ordering::Release);
+        self.log.page().flush_at.store(at, Ordering::Release);
     }
 
     fn forget_all(&self, now: Seconds) {
@@ -289,7 +362,7 @@ impl Store {
     /// not come at `now`.
     pub fn flush_at(&self, at: Seconds, now: Seconds) {
         self.notice_flush(now);
-        self.flush_at.store(at, Ordering::Release);
+        self.set_flush_at(at);
         self.notice_flush(now);
     }
 
@@ -306,6 +379,9 @@ impl Store {
     fn flush_due(&self, at: Seconds, now: Seconds) {
         if at != NEVER && self.flush_at.compare_exchange(at, NEVER, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             self.forget_all(now);
+            // Only now: a start after a crash in between does it again. Unless a later one has been asked for.
+            let kept = &self.log.page().flush_at;
+            let _ = kept.compare_exchange(at, NEVER, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 
@@ -324,6 +400,7 @@ impl Store {
             segments_free: census.free as u64,
             segments_probation: census.sealed[0] as u64,
             segments_main: census.sealed[1] as u64,
+            file_full: self.log.file_full(),
             ..Stats::default()
         };
         self.blocks.fill(&mut stats);
@@ -456,6 +533,8 @@ impl Handle {
     pub fn maintain(&mut self, now: Seconds) {
         let store = &*self.store;
         store.notice_flush(now);
+        store.log.page().now.store(now, Ordering::Relaxed);
+        store.log.page().items.store(store.blocks.items(), Ordering::Relaxed);
         // Seal what lies open too long, so that it can be given back. One lane at a time.
         let lanes: Vec<_> = store.lanes.lock().clone();
         for lane in lanes {

@@ -1,27 +1,79 @@
 //! Random operations against a plain map with the same meaning: no phantom, stale, torn or duplicate value.
 
-use std::collections::HashMap;
+use std::{
+    collections::{HashMap, HashSet},
+    path::{Path, PathBuf},
+};
 
 use nuthatch_store::{
-    ArithOptions, ArithOutcome, Config, DeleteOptions, DeleteOutcome, Handle, NEVER, SetMode, SetOptions, SetOutcome,
-    Store,
+    ArithOptions, ArithOutcome, Config, DeleteOptions, DeleteOutcome, Handle, MemoryFile, NEVER, SetMode, SetOptions,
+    SetOutcome, Store,
 };
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Set { key: u8, bytes: usize, seed: u8, ttl: Option<u32>, mode: u8 },
-    Cas { key: u8, bytes: usize, seed: u8, right: bool },
-    Get { key: u8 },
-    Delete { key: u8 },
-    Touch { key: u8, ttl: Option<u32> },
-    Arith { key: u8, delta: u64, down: bool, initial: bool },
-    Number { key: u8, number: u64 },
-    Reserve { key: u8, bytes: usize, seed: u8, commit: bool },
-    Invalidate { key: u8 },
-    Pass { seconds: u32 },
+    Set {
+        key: u8,
+        bytes: usize,
+        seed: u8,
+        ttl: Option<u32>,
+        mode: u8,
+    },
+    Cas {
+        key: u8,
+        bytes: usize,
+        seed: u8,
+        right: bool,
+    },
+    Get {
+        key: u8,
+    },
+    Delete {
+        key: u8,
+    },
+    Touch {
+        key: u8,
+        ttl: Option<u32>,
+    },
+    Arith {
+        key: u8,
+        delta: u64,
+        down: bool,
+        initial: bool,
+    },
+    Number {
+        key: u8,
+        number: u64,
+    },
+    Reserve {
+        key: u8,
+        bytes: usize,
+        seed: u8,
+        commit: bool,
+    },
+    Invalidate {
+        key: u8,
+    },
+    Pass {
+        seconds: u32,
+    },
     Flush,
     Maintain,
+    /// Only where there is a memory file.
+    Restart {
+        end: End,
+    },
+}
+
+/// How the server before a restart ends.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Closed,
+    /// The store is dropped and not closed.
+    Dropped,
+    /// Not one instruction runs any more, with a value on its way into memory.
+    Killed,
 }
 
 #[derive(Clone, Debug)]
@@ -63,6 +115,10 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+fn end() -> impl Strategy<Value = End> {
+    prop_oneof![Just(End::Closed), Just(End::Dropped), Just(End::Killed)]
+}
+
 fn value_of(bytes: usize, seed: u8) -> Vec<u8> {
     (0..bytes).map(|n| (n as u8).wrapping_mul(31).wrapping_add(seed)).collect()
 }
@@ -83,9 +139,60 @@ struct Checked {
     turn: usize,
     map: HashMap<Vec<u8>, Item>,
     now: u32,
+    /// CAS uniques that were given: none is given for another item, or another value, ever.
+    given: HashSet<u64>,
+    /// The memory file, if there is one.
+    file: Option<PathBuf>,
+}
+
+/// Large enough that nothing is evicted, small enough that segments are emptied and used again.
+fn config_of_the_store() -> Config {
+    Config { handles_hint: 2, ..Config::new(8 << 20) }
+}
+
+fn open(path: &Path, now: u32) -> (Vec<Handle>, nuthatch_store::Restored) {
+    let file = std::fs::File::options().read(true).write(true).create(true).truncate(false).open(path).unwrap();
+    // Another seed each time, as the server does.
+    let config = Config { hash_seed: u64::from(now) * 77, ..config_of_the_store() };
+    let (store, restored) = Store::open(config, MemoryFile { file, boot: Some(7) }, now, &mut |_| {}).unwrap();
+    (vec![store.handle(), store.handle()], restored)
 }
 
 impl Checked {
+    fn new(handles: Vec<Handle>, file: Option<PathBuf>) -> Checked {
+        Checked { handles, turn: 0, map: HashMap::new(), now: 1000, given: HashSet::new(), file }
+    }
+
+    fn restart(&mut self, end: End) {
+        let Some(path) = self.file.clone() else { return };
+        let now = self.now;
+        let store = self.handle().store().clone();
+        match end {
+            End::Closed => {
+                self.handles.clear();
+                store.close(now).unwrap();
+            }
+            End::Dropped => self.handles.clear(),
+            End::Killed => {
+                let mut long = self.handle().reserve(b"key-3", 300_000, 0, NEVER, now).unwrap();
+                long.write(&[1; 100_000]);
+                let mut short = self.handle().reserve(b"key-4", 3000, 0, now + 50, now).unwrap();
+                short.write(&[2; 3000]);
+                std::mem::forget((std::mem::take(&mut self.handles), long, short));
+            }
+        }
+        drop(store);
+        let restored;
+        (self.handles, restored) = open(&path, now);
+        let live = self.map.values().filter(|item| item.expiry > now).count() as u64;
+        assert_eq!(restored.items, live, "{restored:?}");
+        assert_eq!((restored.unfinished, restored.damaged, restored.evicted), (0, 0, 0), "{restored:?}");
+        assert_eq!(restored.emptied, None);
+        for key in 0..24u8 {
+            self.step(Op::Get { key });
+        }
+    }
+
     fn handle(&mut self) -> &mut Handle {
         self.turn = (self.turn + 1) % self.handles.len();
         &mut self.handles[self.turn]
@@ -170,6 +277,9 @@ impl Checked {
                 }
                 let cas = hit.as_ref().map(|hit| hit.cas());
                 drop(hit);
+                if let (Some(cas), Some(Item { cas: None, .. })) = (cas, wanted) {
+                    assert!(self.given.insert(cas), "a CAS unique is given twice");
+                }
                 if let Some(item) = self.map.get_mut(&key) {
                     item.cas = cas;
                 }
@@ -258,6 +368,7 @@ impl Checked {
             }
             Op::Pass { seconds } => self.now += seconds,
             Op::Maintain => self.handle().maintain(now),
+            Op::Restart { end } => self.restart(end),
             Op::Flush => {
                 self.handle().store().flush(now);
                 self.map.clear();
@@ -300,13 +411,27 @@ proptest! {
 
     #[test]
     fn the_store_answers_as_a_plain_map_would(ops in prop::collection::vec(op(), 1..if cfg!(miri) { 30 } else { 400 })) {
-        // Large enough that nothing is evicted, small enough that segments are emptied and used again.
-        let store = Store::new(Config { handles_hint: 2, ..Config::new(8 << 20) }).unwrap();
-        let mut checked =
-            Checked { handles: vec![store.handle(), store.handle()], turn: 0, map: HashMap::new(), now: 1000 };
+        let store = Store::new(config_of_the_store()).unwrap();
+        let mut checked = Checked::new(vec![store.handle(), store.handle()], None);
+        drop(store);
         for op in ops {
             checked.step(op);
         }
+        checked.finish();
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri maps no files; see `restore_tests`")]
+    fn and_goes_on_as_one_over_restarts(
+        ops in prop::collection::vec(prop_oneof![30 => op(), 1 => end().prop_map(|end| Op::Restart { end })], 1..400)
+    ) {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let path = dir.path().join("memory");
+        let mut checked = Checked::new(open(&path, 1000).0, Some(path));
+        for op in ops {
+            checked.step(op);
+        }
+        checked.restart(End::Closed);
         checked.finish();
     }
 }
