@@ -53,7 +53,7 @@ Under that name it prints nothing, -h and -V answer as scripts expect, and exit 
 memcached-debug it has the debugtime command as well.
 
 What differs: it listens on loopback unless -l says otherwise. Options that tune slabs, LRU queues or the hash table are accepted
-and have nothing to act on; -v says which. -Z (TLS), -e (memory file), ext_path and proxy_config are refused.
+and have nothing to act on; -v says which. -Z (TLS), ext_path and proxy_config are refused.
 ";
 
 /// `-i`
@@ -114,9 +114,10 @@ fn summary(settings: &Settings, listeners: &[ListenerSettings]) -> String {
         );
     }
     for pool in &settings.pools {
+        let kept = pool.file.as_ref().map_or(String::new(), |file| format!(", kept in {}", file.display()));
         let _ = writeln!(
             text,
-            "  pool       {}: {}, items up to {}, {}",
+            "  pool       {}: {}, items up to {}, {}{kept}",
             pool.name,
             Bytes(pool.memory_bytes),
             Bytes(pool.item_bytes_max as u64),

@@ -1,21 +1,26 @@
-//! The server's clock: whole seconds since just before the process started, as memcached counts them.
+//! The server's clock: whole seconds since the same moment in every process, so that what a memory file says of times
+//! means the same after a restart.
 //!
-//! The control thread ticks it once a second, everyone reads it with one relaxed load, and `debugtime` moves or
-//! stops it. The store is handed its numbers and never reads a clock of its own. Nothing here sleeps.
+//! The machine's time of day is read once, at the start; from then on the clock goes by the monotonic one, so that it
+//! makes no jumps. The control thread ticks it once a second, everyone reads it with one relaxed load, and `debugtime`
+//! moves or stops it. The store is handed its numbers and never reads a clock of its own. Nothing here sleeps.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use nuthatch_store::{NEVER, Seconds};
 
-/// The clock's reading when the process starts. It is above 1 so that second 1 always lies in the past: an absolute
-/// expiry before the start of the process is stored as second 1 and is dead at once.
-const START_SECONDS: u32 = 2;
+/// UNIX time of second 0, in September 2020: every time that a client can name in 32 bits is a second of this clock. A
+/// machine that believes it is earlier counts from when its server started, as it would know no better after a restart.
+const EPOCH_SECONDS: u64 = 1_600_000_000;
+
+/// The least reading of the clock. Second 1 therefore always lies in the past: what is stored with it is dead at once.
+const SECONDS_MIN: Seconds = 2;
 
 /// Exptimes above this many seconds are absolute UNIX times (protocol.txt, "Expiration times").
 pub(crate) const RELATIVE_SECONDS_MAX: i64 = 60 * 60 * 24 * 30;
 
-/// Seconds since just before the process started, shared by every thread.
+/// Seconds since the epoch, shared by every thread.
 #[derive(Debug)]
 pub(crate) struct Clock {
     now: AtomicU32,
@@ -23,6 +28,8 @@ pub(crate) struct Clock {
     /// Seconds `debugtime N` has added.
     moved_seconds: AtomicI64,
     started: Instant,
+    /// The reading when the process started.
+    started_at: Seconds,
     /// UNIX time of this clock's second 0.
     epoch_seconds: u64,
 }
@@ -31,12 +38,15 @@ impl Clock {
     /// A clock that starts now.
     pub(crate) fn new() -> Clock {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs());
+        let epoch_seconds = EPOCH_SECONDS.min(unix.saturating_sub(u64::from(SECONDS_MIN)));
+        let started_at = (unix - epoch_seconds).clamp(u64::from(SECONDS_MIN), u64::from(NEVER - 1)) as Seconds;
         Clock {
-            now: AtomicU32::new(START_SECONDS),
+            now: AtomicU32::new(started_at),
             paused: AtomicBool::new(false),
             moved_seconds: AtomicI64::new(0),
             started: Instant::now(),
-            epoch_seconds: unix.saturating_sub(u64::from(START_SECONDS)),
+            started_at,
+            epoch_seconds,
         }
     }
 
@@ -56,12 +66,12 @@ impl Clock {
 
     /// Seconds since the process started.
     pub(crate) fn uptime_seconds(&self) -> u32 {
-        self.now().saturating_sub(START_SECONDS)
+        self.now().saturating_sub(self.started_at)
     }
 
     /// The UNIX time of the current second.
     pub(crate) fn unix_seconds(&self) -> u64 {
-        self.epoch_seconds + u64::from(self.now())
+        self.unix_seconds_at(self.now())
     }
 
     /// The UNIX time of second `at`.
@@ -84,7 +94,7 @@ impl Clock {
     pub(crate) fn shift(&self, seconds: i64) {
         self.moved_seconds.fetch_add(seconds, Ordering::Relaxed);
         let moved = i64::from(self.now()).saturating_add(seconds);
-        self.now.store(clamp_to_seconds(moved), Ordering::Relaxed);
+        self.now.store(self.clamp(moved), Ordering::Relaxed);
     }
 
     /// The expiry a client's exptime stands for: 0 never, negative already past, at most 30 days relative, above that
@@ -98,15 +108,20 @@ impl Clock {
         } else if exptime <= RELATIVE_SECONDS_MAX {
             self.now().saturating_add(exptime as u32).min(NEVER - 1)
         } else {
-            let since_start = exptime.saturating_sub(self.epoch_seconds as i64);
-            if since_start <= 1 { 1 } else { clamp_to_seconds(since_start) }
+            let since_epoch = exptime.saturating_sub(self.epoch_seconds as i64);
+            since_epoch.clamp(1, i64::from(NEVER - 1)) as Seconds
         }
     }
 
     fn set_now(&self) {
-        let elapsed = self.started.elapsed().as_secs() as i64 + i64::from(START_SECONDS);
+        let elapsed = self.started.elapsed().as_secs() as i64 + i64::from(self.started_at);
         let now = elapsed.saturating_add(self.moved_seconds.load(Ordering::Relaxed));
-        self.now.store(clamp_to_seconds(now), Ordering::Relaxed);
+        self.now.store(self.clamp(now), Ordering::Relaxed);
+    }
+
+    /// Into the clock's range; the last second is `NEVER` and is not a time.
+    fn clamp(&self, seconds: i64) -> Seconds {
+        seconds.clamp(i64::from(self.started_at), i64::from(NEVER - 1)) as Seconds
     }
 }
 
@@ -114,11 +129,6 @@ impl Default for Clock {
     fn default() -> Clock {
         Clock::new()
     }
-}
-
-/// Into the clock's range; the last second is `NEVER` and is not a time.
-fn clamp_to_seconds(seconds: i64) -> Seconds {
-    seconds.clamp(i64::from(START_SECONDS), i64::from(NEVER - 1)) as Seconds
 }
 
 #[cfg(test)]
@@ -140,6 +150,8 @@ mod tests {
         assert!(clock.expiry(RELATIVE_SECONDS_MAX + 1) < clock.now(), "30 days after 1970 is long past");
         let tomorrow = clock.unix_seconds() as i64 + 86_400;
         assert_eq!(clock.expiry(tomorrow), clock.now() + 86_400);
+        assert_eq!(clock.unix_seconds_at(clock.expiry(i64::from(u32::MAX))), u64::from(u32::MAX));
+        assert_eq!(clock.expiry(i64::MAX), NEVER - 1);
     }
 
     #[test]
@@ -160,7 +172,7 @@ mod tests {
     fn moving_far_back_or_forward_stays_within_the_clock() {
         let clock = Clock::new();
         clock.shift(i64::MIN / 2);
-        assert_eq!(clock.now(), START_SECONDS);
+        assert_eq!((clock.now(), clock.uptime_seconds()), (clock.started_at, 0));
         clock.shift(i64::MAX);
         assert_eq!(clock.now(), NEVER - 1);
     }

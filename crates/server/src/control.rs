@@ -11,6 +11,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::auth::Access;
 use crate::crew::Crew;
 use crate::doors::Doors;
+use crate::memory_file;
 use crate::pool::{EvictionReporter, Handles, Pool};
 use crate::server::{Reloaded, StartError};
 use crate::settings::Settings;
@@ -37,6 +38,8 @@ pub(crate) struct Control {
     handles: Handles,
     /// Writes that stores had refused at the last tick.
     refused: u64,
+    /// Was it said that a memory file has no room?
+    is_full_said: bool,
 }
 
 impl Control {
@@ -44,7 +47,17 @@ impl Control {
         let mut handles = Handles::default();
         handles.follow(&shared.live());
         let shared = Arc::clone(shared);
-        Control { shared, doors, crew, access, leaving: Vec::new(), unused: Vec::new(), handles, refused: 0 }
+        Control {
+            shared,
+            doors,
+            crew,
+            access,
+            leaving: Vec::new(),
+            unused: Vec::new(),
+            handles,
+            refused: 0,
+            is_full_said: false,
+        }
     }
 
     /// Serves until the server is asked to stop, then ends the workers. Runs on the control thread.
@@ -68,6 +81,10 @@ impl Control {
         // The listening sockets are closed before the workers drain.
         self.doors.close().await;
         self.crew.stop();
+        // A store is closed when nobody has a handle on it any more.
+        self.handles = Handles::default();
+        self.unused.extend(shared.live().all_pools());
+        memory_file::close(&self.unused, shared.clock.now(), &shared.log);
     }
 
     /// Puts `live` in force, for the workers and everyone else.
@@ -95,6 +112,9 @@ impl Control {
         let pools = live.all_pools();
         let refused_by_now = pools.iter().map(|pool| pool.store.stats().out_of_memory).sum();
         let is_pressed = refused_by_now > std::mem::replace(&mut self.refused, refused_by_now);
+        if !self.is_full_said {
+            self.is_full_said = memory_file::say_if_full(&pools, &shared.log);
+        }
         worker::sweep(&shared, now, live.settings.idle_timeout_seconds, is_pressed);
         if shared.watchers.wants(kind::EVICTIONS) {
             EvictionReporter::attach(&shared, &pools);
@@ -111,7 +131,9 @@ impl Control {
         self.unused = unused;
         if !free.is_empty() {
             // The kernel takes its time over gigabytes; nobody has to wait for that.
-            let _ = std::thread::Builder::new().name("free".to_owned()).spawn(move || drop(free));
+            let shared = Arc::clone(&self.shared);
+            let close_and_free = move || memory_file::close(&free, shared.clock.now(), &shared.log);
+            let _ = std::thread::Builder::new().name("free".to_owned()).spawn(close_and_free);
         }
 
         let (unused, leaving) = self.leaving.drain(..).partition::<Vec<_>, _>(|pool| Arc::strong_count(pool) == 1);

@@ -17,6 +17,7 @@ pub mod fuzz;
 mod listen;
 mod log;
 pub mod loopback;
+mod memory_file;
 mod per_worker;
 mod pool;
 mod prefix;
@@ -30,4 +31,5 @@ mod worker;
 
 pub use auth::CredentialsError;
 pub use listen::BindError;
+pub use memory_file::MemoryFileError;
 pub use server::{Reloaded, Running, Server, StartError};

@@ -7,8 +7,10 @@
 use std::sync::Arc;
 
 use crate::auth::Access;
+use crate::clock::Clock;
 use crate::conn::{Output, Pause, Session};
 use crate::exec::Exec;
+use crate::log::Log;
 use crate::pool::{Handles, Pool, Routes};
 use crate::settings::{Address, PoolSettings, Protocol, Settings};
 use crate::shared::{Books, ConnectionInfo, Listener, Live, Peer, Shared};
@@ -35,7 +37,8 @@ impl Loopback {
         let pool = PoolSettings { memory_bytes, ..PoolSettings::named("default") };
         let settings = Settings { pools: vec![pool], workers: 1, debug_commands: true, ..Settings::default() };
         let books = Arc::<Books>::default();
-        let pool = match Pool::new(&settings.pools[0], 1, HASH_SEED, &books) {
+        let (clock, log) = (Clock::new(), Log::new(settings.verbosity));
+        let pool = match Pool::new(&settings.pools[0], 1, HASH_SEED, &books, &clock, &log) {
             Ok(pool) => Arc::new(pool),
             Err(error) => panic!("expected to make a pool of {memory_bytes} bytes: {error}"),
         };
@@ -58,7 +61,7 @@ impl Loopback {
         };
         let mut handles = Handles::default();
         handles.follow(&live);
-        let shared = Arc::new(Shared::new(live, books));
+        let shared = Arc::new(Shared::new(live, books, clock, log));
         shared.clock.pause();
         let live = shared.live();
         let from = ConnectionInfo::new(0, 4, Peer::Unix, listener, shared.clock.now());

@@ -3,13 +3,18 @@
 
 use std::fmt::Write as _;
 use std::ops::{Index, IndexMut};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use nuthatch_store::{Config, Events, EvictedItem, Handle, Stats, Store, StoreError};
+use nuthatch_store::{Config, Events, EvictedItem, Handle, Stats, Store};
 
+use crate::clock::Clock;
 use crate::counters::{Counters, PoolCounter};
 use crate::exec::{CLASS, ttl_shown};
+use crate::log::Log;
+use crate::memory_file;
+use crate::server::StartError;
 use crate::settings::PoolSettings;
 use crate::shared::{Books, Live, Shared};
 use crate::watch::{kind, push_uri_encoded};
@@ -21,18 +26,22 @@ pub(crate) struct Pool {
     pub(crate) name: String,
     pub(crate) store: Arc<Store>,
     pub(crate) counters: Arc<Counters<PoolCounter>>,
+    /// Where its items stay over a restart.
+    pub(crate) file: Option<PathBuf>,
     /// The store's running totals at the last `stats reset`.
     baseline: Mutex<Stats>,
 }
 
 impl Pool {
-    /// A pool as `settings` say, for `workers` threads.
+    /// A pool as `settings` say, for `workers` threads; with the items of its memory file, if it has one.
     pub(crate) fn new(
         settings: &PoolSettings,
         workers: usize,
         hash_seed: u64,
         books: &Books,
-    ) -> Result<Pool, StoreError> {
+        clock: &Clock,
+        log: &Log,
+    ) -> Result<Pool, StartError> {
         let memory_bytes = usize::try_from(settings.memory_bytes).unwrap_or(usize::MAX);
         let config = Config {
             memory_bytes,
@@ -44,11 +53,17 @@ impl Pool {
             hash_seed,
             huge_pages: settings.huge_pages,
         };
+        let store = match &settings.file {
+            Some(path) => memory_file::open(path, &settings.name, config, clock.now(), log)
+                .map_err(|error| StartError::MemoryFile(settings.name.clone(), error))?,
+            None => Store::new(config).map_err(|error| StartError::Pool(settings.name.clone(), error))?,
+        };
         Ok(Pool {
             number: books.pool_numbers.fetch_add(1, Ordering::Relaxed),
             name: settings.name.clone(),
-            store: Store::new(config)?,
+            store,
             counters: books.pools.open(),
+            file: settings.file.clone(),
             baseline: Mutex::default(),
         })
     }

@@ -6,11 +6,13 @@
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::auth::Access;
+use crate::clock::Clock;
 use crate::control::Control;
-use crate::log::Level;
+use crate::log::{Level, Log};
 use crate::pool::{Pool, Route, Routes};
 use crate::server::{Reloaded, StartError};
 use crate::settings::{Bytes, PoolSettings, Reload, Settings, WORKERS_MAX};
@@ -25,7 +27,8 @@ impl Control {
         let Reload { mut settings, changed, waiting } = before.diff(&wanted);
         let mut outcome = Reloaded { changed, waiting, failed: Vec::new() };
         let access = Access::read(&settings).map_err(StartError::Credentials)?;
-        let pools = pools_of(&settings, &shared.live().pools, &self.leaving, &shared.books)?;
+        let pools =
+            pools_of(&settings, &shared.live().pools, &self.leaving, &shared.books, &shared.clock, &shared.log)?;
 
         self.access = self.access.followed_by(access);
         self.change_pools(&before, &mut settings, &pools, &mut outcome);
@@ -73,6 +76,7 @@ impl Control {
                         memory_bytes: pool.store.memory_limit() as u64,
                         item_bytes_max: pool.store.item_bytes_max(),
                         evict: pool.store.evicts(),
+                        file: pool.file.clone(),
                         ..wanted.clone()
                     };
                     outcome.changed.push(format!("pool.{name}: added again, with the items it still had"));
@@ -124,6 +128,11 @@ fn change_pool(pool: &Pool, from: &PoolSettings, to: &mut PoolSettings, outcome:
         outcome.waiting.push(format!("pool.{name}.huge_pages: {} to {}", from.huge_pages, to.huge_pages));
         to.huge_pages = from.huge_pages;
     }
+    if from.file != to.file {
+        let shown = |file: &Option<PathBuf>| file.as_ref().map_or("none".to_owned(), |file| file.display().to_string());
+        outcome.waiting.push(format!("pool.{name}.file: {} to {}", shown(&from.file), shown(&to.file)));
+        to.file = from.file.clone();
+    }
 }
 
 /// Changes what is in force without a [`Live`]: what commands change too is touched only if the sources say otherwise
@@ -147,15 +156,14 @@ pub(crate) fn pools_of(
     there: &[Arc<Pool>],
     leaving: &[Arc<Pool>],
     books: &Books,
+    clock: &Clock,
+    log: &Log,
 ) -> Result<Vec<Arc<Pool>>, StartError> {
     // The standard library's hasher is seeded by the system's randomness: nobody outside knows which keys collide.
     let seed = settings.hash_seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
     let pool_of = |wanted: &PoolSettings| match there.iter().chain(leaving).find(|pool| pool.name == wanted.name) {
         Some(pool) => Ok(Arc::clone(pool)),
-        None => {
-            let made = Pool::new(wanted, settings.workers, seed, books);
-            made.map(Arc::new).map_err(|error| StartError::Pool(wanted.name.clone(), error))
-        }
+        None => Pool::new(wanted, settings.workers, seed, books, clock, log).map(Arc::new),
     };
     settings.pools.iter().map(pool_of).collect()
 }

@@ -12,11 +12,13 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::auth::{Access, CredentialsError};
+use crate::clock::Clock;
 use crate::control::{Command, Control};
 use crate::crew::Crew;
 use crate::doors::Doors;
 use crate::listen::BindError;
-use crate::log::Level;
+use crate::log::{Level, Log};
+use crate::memory_file::MemoryFileError;
 use crate::reload;
 use crate::settings::{Address, Settings, WORKERS_MAX};
 use crate::shared::{Books, Live, Shared};
@@ -34,8 +36,10 @@ impl Server {
         let settings = Settings { workers: settings.workers.clamp(1, WORKERS_MAX), ..settings };
         let books = Arc::<Books>::default();
         let access = Access::read(&settings).map_err(StartError::Credentials)?;
-        let pools = reload::pools_of(&settings, &[], &[], &books)?;
+        let (clock, log) = (Clock::new(), Log::new(settings.verbosity));
+        // The listeners first, as a start that fails for another reason is not to read memory files.
         let (doors, left_out) = Doors::open(&settings, &books).map_err(StartError::Listener)?;
+        let pools = reload::pools_of(&settings, &[], &[], &books, &clock, &log)?;
         let live = Live {
             routes: reload::routes_of(&settings, &pools),
             listeners: doors.listeners(&pools, &access),
@@ -43,7 +47,7 @@ impl Server {
             pools,
             settings: Arc::new(settings),
         };
-        let shared = Arc::new(Shared::new(live.clone(), books));
+        let shared = Arc::new(Shared::new(live.clone(), books, clock, log));
         for error in left_out {
             shared.log.line(Level::Warning, format_args!("{error}; going on without it"));
         }
@@ -144,6 +148,8 @@ pub enum StartError {
     Credentials(CredentialsError),
     /// The pool of this name cannot be made or resized.
     Pool(String, StoreError),
+    /// The pool of this name has a memory file that cannot be used.
+    MemoryFile(String, MemoryFileError),
     /// The system does not give a thread or what it needs.
     Thread(io::Error),
     /// The server has ended.
@@ -156,6 +162,7 @@ impl fmt::Display for StartError {
             StartError::Listener(error) => error.fmt(f),
             StartError::Credentials(error) => error.fmt(f),
             StartError::Pool(name, error) => write!(f, "pool {name}: {error}"),
+            StartError::MemoryFile(name, error) => write!(f, "pool {name}: {error}"),
             StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),
             StartError::Ended => f.write_str("the server has ended"),
         }
@@ -168,6 +175,7 @@ impl std::error::Error for StartError {
             StartError::Listener(error) => Some(error),
             StartError::Credentials(error) => Some(error),
             StartError::Pool(_, error) => Some(error),
+            StartError::MemoryFile(_, error) => Some(error),
             StartError::Thread(error) => Some(error),
             StartError::Ended => None,
         }

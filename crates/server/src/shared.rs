@@ -78,11 +78,11 @@ impl Live {
 
 impl Shared {
     /// The state of a server that is about to start.
-    pub(crate) fn new(live: Live, books: Arc<Books>) -> Shared {
+    pub(crate) fn new(live: Live, books: Arc<Books>, clock: Clock, log: Log) -> Shared {
         let settings = Arc::clone(&live.settings);
         Shared {
-            clock: Clock::new(),
-            log: Log::new(settings.verbosity),
+            clock,
+            log,
             watchers: Watchers::default(),
             prefixes: PrefixStats::new(settings.prefix_delimiter, settings.detail_enabled),
             registries: PerWorker::default(),

@@ -347,6 +347,40 @@ fn pools_come_and_go_and_a_connection_keeps_the_one_it_has() {
 }
 
 #[test]
+fn a_pool_with_a_memory_file_comes_back_with_its_items() {
+    let (main, file) = (own_address(), scratch("memory"));
+    let one = Settings { listeners: vec![tcp(main, 0)], pools: pools(&["default"]), ..settings() };
+    let mut two = Settings { pools: pools(&["default", "kept"]), routes: vec![route("kept:", 1)], ..one.clone() };
+    two.pools[1].file = Some(file.clone());
+    let server = start(one.clone());
+    let mut client = Client::connect_to(main);
+    let answered_by_file = |client: &mut Client, is_there: bool| {
+        client.send("get kept:a\r\n");
+        client.read_until("END\r\n").contains("from the file") == is_there
+    };
+    reload(&server, &two);
+    eventually(|| {
+        client.send("set kept:a 0 0 13\r\nfrom the file\r\n");
+        client.read_until("\r\n");
+        // The worker has the route once the pool has the item.
+        client.stat("stats pools", "kept:items") == "1"
+    });
+    reload(&server, &one);
+    eventually(|| answered_by_file(&mut client, false));
+    // It is closed, and its memory given back; then another one is made of the file. Before that the file is in use.
+    eventually(|| client.number("limit_maxbytes") == 8 << 20);
+    eventually(|| server.reload(&two).is_ok());
+    eventually(|| answered_by_file(&mut client, true));
+
+    two.pools[1].file = None;
+    let reloaded = reload(&server, &two);
+    assert_eq!(reloaded.waiting, [format!("pool.kept.file: {} to none", file.display())]);
+    assert!(answered_by_file(&mut client, true));
+    drop(server);
+    let _ = std::fs::remove_file(file);
+}
+
+#[test]
 fn a_request_in_flight_ends_in_the_pool_it_began_in() {
     let place = own_address();
     let routed = Settings {

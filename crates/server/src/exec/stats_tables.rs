@@ -227,7 +227,10 @@ pub(crate) fn settings(exec: &Exec<'_>, sink: &mut Sink<'_>) {
     sink.stat("inline_ascii_response", "no");
     sink.stat("slab_automove_freeratio", format_args!("{:.3}", knobs.slab_automove_free_ratio));
     sink.stat("num_napi_ids", reported.napi_ids);
-    sink.stat("memory_file", "(null)");
+    match &exec.from.listener.own_pool.file {
+        Some(path) => sink.stat("memory_file", path.display()),
+        None => sink.stat("memory_file", "(null)"),
+    }
     sink.stat("client_flags_size", size_of::<u32>());
 }
 

@@ -41,6 +41,7 @@ pub(super) struct Draft {
     pub(super) item_bytes_max: Option<usize>,
     pub(super) evict: Option<bool>,
     pub(super) huge_pages: Option<bool>,
+    pub(super) memory_file: Option<PathBuf>,
 
     pub(super) sasl: bool,
     pub(super) slab_chunk_given: bool,
@@ -100,6 +101,7 @@ impl Draft {
             ("-I", self.item_bytes_max.is_some()),
             ("-M", self.evict.is_some()),
             ("-L", self.huge_pages.is_some()),
+            ("-e", self.memory_file.is_some()),
         ];
         if let Some((flag, _)) = flags.iter().find(|(_, given)| *given) {
             let index = self.default_pool().ok_or_else(|| {
@@ -114,6 +116,9 @@ impl Draft {
             pool.memory_bytes = self.memory_bytes.unwrap_or(pool.memory_bytes);
             pool.evict = self.evict.unwrap_or(pool.evict);
             pool.huge_pages = self.huge_pages.unwrap_or(pool.huge_pages);
+            if self.memory_file.is_some() {
+                pool.file = self.memory_file.take();
+            }
             if let Some(bytes) = self.item_bytes_max {
                 pool.item_bytes_max = bytes;
                 draft.item_place = Some("-I".to_owned());
@@ -138,6 +143,17 @@ impl Draft {
                         Bytes(pool.item_bytes_max as u64)
                     )));
                 }
+            }
+        }
+        for (index, draft) in self.pools.iter().enumerate() {
+            let other = self.pools[..index].iter().find(|other| other.pool.file == draft.pool.file);
+            if let (Some(file), Some(other)) = (&draft.pool.file, other) {
+                return Err(Problem::combination(format!(
+                    "pool.{}.file: expected a file of its own, {} is pool {}'s",
+                    draft.pool.name,
+                    file.display(),
+                    other.pool.name
+                )));
             }
         }
         self.settings.pools = self.pools.iter().map(|draft| draft.pool.clone()).collect();

@@ -208,12 +208,17 @@ const MEMORY: &[Flag] = &[
     .effect(Effect::Nothing),
     Flag::new(
         "memory-file",
-        "keep items in a file across a restart",
-        Action::Text { expected: "the path of a file", set: |_, text| !text.is_empty() },
+        "keep items in this file, so that they are there after a restart; best on a file system in memory",
+        Action::Text {
+            expected: "the path of a file",
+            set: |d, text| {
+                d.memory_file = Some(PathBuf::from(text));
+                !text.is_empty()
+            },
+        },
     )
     .short('e')
-    .takes("<file>")
-    .effect(Effect::Refused("this build does not keep items across a restart, and they would be lost without a word")),
+    .takes("<file>"),
 ];
 
 const COMMANDS: &[Flag] = &[

@@ -252,6 +252,18 @@ pub(super) static POOL: &[Knob<PoolDraft>] = &[
     )
     .default("false")
     .at_restart(),
+    Knob::<PoolDraft>::new(
+        "file",
+        "keep items in this file, so that they are there after a restart; best on a file system in memory (-e)",
+        Action::Text {
+            expected: "the path of a file",
+            set: |d, text| {
+                d.pool.file = Some(PathBuf::from(text));
+                !text.is_empty()
+            },
+        },
+    )
+    .at_restart(),
     Knob::<PoolDraft>::new("backend", "what answers misses", later()).effect(NO_BACKENDS),
     Knob::<PoolDraft>::new("ttl_max", "how long an item from a backend may live", later()).effect(NO_BACKENDS),
 ];

@@ -121,6 +121,8 @@ pub struct PoolSettings {
     pub evict: bool,
     /// `-L`: ask the kernel for huge pages.
     pub huge_pages: bool,
+    /// `-e`: the file that keeps its items over a restart.
+    pub file: Option<PathBuf>,
 }
 
 /// One address that is listened on.
@@ -326,6 +328,7 @@ impl PoolSettings {
             item_bytes_max: MIB as usize,
             evict: true,
             huge_pages: false,
+            file: None,
         }
     }
 }

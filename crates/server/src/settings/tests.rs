@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::knob::{Action, Effect, Knob};
 use super::*;
@@ -162,7 +162,6 @@ fn every_option_of_o_is_taken_and_refuses_a_bad_value() {
 fn what_would_lose_data_or_safety_is_refused_with_the_reason() {
     for (args, reason) in [
         (&["-Z"][..], "-Z: this build has no TLS"),
-        (&["-e", "/dev/shm/x"], "-e /dev/shm/x: this build does not keep items across a restart"),
         (&["-o", "ext_path=/x:1g"], "-o ext_path /x:1g: this build has no external storage"),
         (&["-o", "proxy_config=x.lua"], "-o proxy_config x.lua: this build has no proxy"),
     ] {
@@ -282,7 +281,7 @@ fn help_of_memcached_names_nothing_that_is_not_there() {
     }
     // The words by which suites decide what to test.
     let lower = help.to_lowercase();
-    for absent in ["sasl", "enable-ssl", "ssl_", "ext_path", "proxy_config", "no_drop_privileges", "memory-file"] {
+    for absent in ["sasl", "enable-ssl", "ssl_", "ext_path", "proxy_config", "no_drop_privileges"] {
         assert!(!lower.contains(absent), "{absent}");
     }
     assert!(help.contains("unix-socket"));
@@ -449,6 +448,15 @@ fn the_largest_chunk_is_given_in_bytes_as_memcached_reads_it() {
     ] {
         assert_eq!(load(args).reported.slab_chunk_bytes_max, bytes, "{args:?}");
     }
+}
+
+#[test]
+fn a_memory_file_is_the_default_pool_s() {
+    for args in [&["-e", "/dev/shm/x"][..], &["-e/dev/shm/x"], &["--memory-file=/dev/shm/x"]] {
+        assert_eq!(load(args).pools[0].file.as_deref(), Some(Path::new("/dev/shm/x")), "{args:?}");
+    }
+    assert_eq!(load(&[]).pools[0].file, None);
+    assert_eq!(problem(&["-e", ""]), "-e: expected the path of a file, not nothing");
 }
 
 #[test]
