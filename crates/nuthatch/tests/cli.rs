@@ -197,7 +197,7 @@ fn a_bad_command_line_is_one_sentence_and_an_exit_status() {
             "memcached",
             &["-Z"],
             64,
-            "memcached: -Z: this build has no TLS, and what clients send would go unencrypted\n",
+            "memcached: -Z: expected -o ssl_chain_cert=FILE with it, the file of the server's certificate\n",
         ),
     ] {
         let output = place.run(name, args);

@@ -90,6 +90,9 @@ counters! {
         StallKicks "stall_kicks" "connections" "Connections closed because they did not read their answers.";
         Yields "conn_yields" "times" "Times a connection had had its share of requests (-R) and others, if any, got their turn.";
         InputRefused "read_buf_oom" "times" "Connections closed because the memory for requests was used up.";
+        TlsSessions "ssl_new_sessions" "sessions" "TLS handshakes done, not counting those that went on with an earlier session.";
+        TlsHandshakeErrors "ssl_handshake_errors" "connections" "Connections closed because their TLS handshake failed or took too long.";
+        TlsProtocolErrors "ssl_proto_errors" "connections" "Connections closed because the client broke the rules of TLS after its handshake.";
         DatagramsDropped "datagrams_dropped" "datagrams" "UDP requests that were malformed or not one datagram.";
     }
 }

@@ -19,8 +19,9 @@ use crate::crew::Crew;
 use crate::listen::{self, BindError, Bound, SocketFile, descriptor};
 use crate::log::Level;
 use crate::pool::Pool;
-use crate::settings::{Address, ListenerSettings, Settings};
+use crate::settings::{Address, ListenerSettings, Settings, TlsSettings};
 use crate::shared::{Books, Listener, Shared};
+use crate::tls::{ListenerTls, TlsError};
 
 /// How long the closing of a UDP socket waits for the answers to what has arrived.
 const DATAGRAM_PATIENCE: Duration = Duration::from_secs(5);
@@ -40,6 +41,8 @@ struct Door {
     address: Address,
     socket: Socket,
     file: Option<SocketFile>,
+    /// What clients who come in are served with; made of `wanted`'s settings.
+    tls: Option<Arc<ListenerTls>>,
     counters: Arc<Counters<ListenerCounter>>,
     served: Served,
 }
@@ -64,12 +67,17 @@ pub(crate) struct Rearranged {
 }
 
 impl Doors {
-    /// Opens every address of `settings`, or none. Says which that nobody asked for by itself could not be opened.
-    pub(crate) fn open(settings: &Settings, books: &Books) -> Result<(Doors, Vec<BindError>), BindError> {
+    /// Opens every address of `settings`, or none; `tls` is for each of them, in their order. Says which that nobody
+    /// asked for by itself could not be opened.
+    pub(crate) fn open(
+        settings: &Settings,
+        tls: Vec<Option<Arc<ListenerTls>>>,
+        books: &Books,
+    ) -> Result<(Doors, Vec<BindError>), BindError> {
         let mut doors = Doors { doors: Vec::new(), backlog: settings.backlog };
         let mut left_out = Vec::new();
-        for wanted in &settings.listeners {
-            match Door::open(wanted, doors.doors.iter(), settings.backlog, books) {
+        for (wanted, tls) in settings.listeners.iter().zip(tls) {
+            match Door::open(wanted, tls, doors.doors.iter(), settings.backlog, books) {
                 Ok(door) => doors.doors.push(door),
                 Err(error) if wanted.required => return Err(error),
                 Err(error) => left_out.push(error),
@@ -79,12 +87,19 @@ impl Doors {
     }
 
     /// Opens the addresses of `settings` that are not open and closes those that are not in it. One that cannot be
-    /// opened leaves the others as they are. Who comes in gets what [`Doors::lead`] says. `older` are the settings so far.
-    pub(crate) async fn rearrange(&mut self, older: &Settings, settings: &Settings, books: &Books) -> Rearranged {
+    /// opened leaves the others as they are, and so does one whose certificates cannot be used: `tls` is for each, in
+    /// their order. Who comes in gets what [`Doors::lead`] says. `older` are the settings so far.
+    pub(crate) async fn rearrange(
+        &mut self,
+        older: &Settings,
+        settings: &Settings,
+        tls: Vec<Result<Option<Arc<ListenerTls>>, TlsError>>,
+        books: &Books,
+    ) -> Rearranged {
         let mut outcome = Rearranged::default();
         let mut before = std::mem::take(&mut self.doors);
         let mut now: Vec<Option<Door>> = settings.listeners.iter().map(|wanted| take(&mut before, wanted)).collect();
-        for (door, wanted) in now.iter_mut().zip(&settings.listeners) {
+        for ((door, wanted), tls) in now.iter_mut().zip(&settings.listeners).zip(&tls) {
             if let Some(door) = door {
                 let (from, to) = (&older.pools[door.wanted.pool].name, &settings.pools[wanted.pool].name);
                 if from != to {
@@ -92,6 +107,9 @@ impl Doors {
                     outcome.changed.push(format!("listener {address}: pool {from} to {to} for new connections"));
                 }
                 door.change(wanted, (settings.backlog != self.backlog).then_some(settings.backlog), &mut outcome);
+                door.change_tls(wanted, tls, &mut outcome);
+            } else if let Err(error) = tls {
+                outcome.failed.push(format!("listener {}: not opened: {error}", wanted.address));
             }
         }
         self.backlog = settings.backlog;
@@ -99,11 +117,9 @@ impl Doors {
         let mut errors: Vec<Option<BindError>> = settings.listeners.iter().map(|_| None).collect();
         for is_second_try in [false, true] {
             for index in 0..now.len() {
-                if now[index].is_some() {
-                    continue;
-                }
+                let (None, Ok(tls)) = (&now[index], &tls[index]) else { continue };
                 let wanted = &settings.listeners[index];
-                match Door::open(wanted, now.iter().flatten(), settings.backlog, books) {
+                match Door::open(wanted, tls.clone(), now.iter().flatten(), settings.backlog, books) {
                     Ok(door) => {
                         outcome.changed.push(format!("listener {}: opened", door.address));
                         now[index] = Some(door);
@@ -142,6 +158,7 @@ impl Doors {
                 access: access.clone(),
                 pool: own_pool.number,
                 own_pool: Arc::clone(own_pool),
+                tls: door.tls.clone(),
                 counters: Arc::clone(&door.counters),
                 fd: descriptor(&door.socket),
             })
@@ -183,6 +200,7 @@ fn take(doors: &mut Vec<Door>, wanted: &ListenerSettings) -> Option<Door> {
 impl Door {
     fn open<'d>(
         wanted: &ListenerSettings,
+        tls: Option<Arc<ListenerTls>>,
         others: impl Iterator<Item = &'d Door>,
         backlog: u32,
         books: &Books,
@@ -195,12 +213,14 @@ impl Door {
             address,
             socket,
             file,
+            tls,
             counters: books.listeners.open(),
             served: Served::Not,
         })
     }
 
-    /// Takes over what `wanted` says differently. The listener itself follows with [`Door::lead`].
+    /// Takes over what `wanted` says differently, but for [`Door::change_tls`]. The listener itself follows with
+    /// [`Door::lead`].
     fn change(&mut self, wanted: &ListenerSettings, backlog: Option<u32>, outcome: &mut Rearranged) {
         let address = self.address.clone();
         if let Some(backlog) = backlog
@@ -231,7 +251,35 @@ impl Door {
             let (from, to) = (shown(&self.wanted.tag), shown(&wanted.tag));
             outcome.changed.push(format!("listener {address}: tag {from} to {to}"));
         }
-        self.wanted = wanted.clone();
+        let tls = self.wanted.tls.take();
+        self.wanted = ListenerSettings { tls, ..wanted.clone() };
+    }
+
+    /// Serves with what was `read` for `wanted`, or as before.
+    fn change_tls(
+        &mut self,
+        wanted: &ListenerSettings,
+        read: &Result<Option<Arc<ListenerTls>>, TlsError>,
+        outcome: &mut Rearranged,
+    ) {
+        let address = &self.address;
+        match read {
+            Ok(tls) => {
+                if self.wanted.tls != wanted.tls {
+                    let shown =
+                        |tls: &Option<TlsSettings>| tls.as_ref().map_or("plain".to_owned(), ToString::to_string);
+                    let (from, to) = (shown(&self.wanted.tls), shown(&wanted.tls));
+                    let change = if from == to { "other files or rules".to_owned() } else { format!("{from} to {to}") };
+                    outcome.changed.push(format!("listener {address}: tls: {change} for new connections"));
+                }
+                self.wanted.tls.clone_from(&wanted.tls);
+                self.tls.clone_from(tls);
+            }
+            Err(error) => {
+                let is = if self.tls.is_some() { "TLS stays as it was" } else { "stays plain" };
+                outcome.failed.push(format!("listener {address}: {is}: {error}"));
+            }
+        }
     }
 
     fn lead(

@@ -49,6 +49,7 @@ impl Loopback {
             access: Access::Open,
             pool: pool.number,
             own_pool: Arc::clone(&pool),
+            tls: None,
             counters: books.listeners.open(),
             fd: 3,
         });

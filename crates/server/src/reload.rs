@@ -1,8 +1,8 @@
 //! A reload: from the settings in force to others, while everything goes on. Carried out by the control thread.
 //!
 //! First come the steps that can fail and then change nothing: users are read, new pools made. What follows is said
-//! where it cannot be done - an address that is taken, a pool that cannot grow as far - and the rest is done. Workers
-//! learn of all of it at once, in one [`Live`]; see there.
+//! where it cannot be done - an address that is taken, a certificate that cannot be used, a pool that cannot grow as
+//! far - and the rest is done. Workers learn of all of it at once, in one [`Live`]; see there.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -17,6 +17,7 @@ use crate::pool::{Pool, Route, Routes};
 use crate::server::{Reloaded, StartError};
 use crate::settings::{Bytes, PoolSettings, Reload, Settings, WORKERS_MAX};
 use crate::shared::{Books, Live, Shared};
+use crate::tls;
 
 impl Control {
     /// Runs with `wanted` from now on. See [`Running::reload`](crate::Running::reload).
@@ -32,7 +33,12 @@ impl Control {
 
         self.access = self.access.followed_by(access);
         self.change_pools(&before, &mut settings, &pools, &mut outcome);
-        let rearranged = self.doors.rearrange(&before, &settings, &shared.books).await;
+        let were = tls::in_force(&shared.live().listeners);
+        let tls = shared.tls_of(&settings);
+        if tls.iter().flatten().flatten().any(|tls| were.iter().any(|other| Arc::ptr_eq(other, tls))) {
+            outcome.changed.push("certificates: read again, for connections from now on".to_owned());
+        }
+        let rearranged = self.doors.rearrange(&before, &settings, tls, &shared.books).await;
         outcome.changed.extend(rearranged.changed);
         outcome.failed.extend(rearranged.failed);
         for error in rearranged.left_out {

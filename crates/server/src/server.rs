@@ -22,6 +22,7 @@ use crate::memory_file::MemoryFileError;
 use crate::reload;
 use crate::settings::{Address, Settings, WORKERS_MAX};
 use crate::shared::{Books, Live, Shared};
+use crate::tls::{self, ListenerTls, TlsError};
 
 /// A server that has not started.
 #[derive(Debug)]
@@ -33,12 +34,40 @@ impl Server {
     /// # Errors
     /// In a sentence, what could not be opened or read and why. Nothing is left open then.
     pub fn start(settings: Settings) -> Result<Running, StartError> {
+        Server::prepare(settings)?.start()
+    }
+
+    /// Reads certificates and their keys, which may be root's alone, so that the process can become another user before
+    /// the server starts.
+    ///
+    /// # Errors
+    /// In a sentence, which file cannot be used and why.
+    pub fn prepare(settings: Settings) -> Result<Prepared, StartError> {
+        let tls = tls::of_listeners(&settings.listeners, &[]).into_iter().collect::<Result<_, _>>();
+        Ok(Prepared { settings, tls: tls.map_err(StartError::Tls)? })
+    }
+}
+
+/// A server whose certificates are read.
+pub struct Prepared {
+    settings: Settings,
+    /// For each listener, in their order.
+    tls: Vec<Option<Arc<ListenerTls>>>,
+}
+
+impl Prepared {
+    /// Does the rest of [`Server::start`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start(self) -> Result<Running, StartError> {
+        let Prepared { settings, tls } = self;
         let settings = Settings { workers: settings.workers.clamp(1, WORKERS_MAX), ..settings };
         let books = Arc::<Books>::default();
         let access = Access::read(&settings).map_err(StartError::Credentials)?;
         let (clock, log) = (Clock::new(), Log::new(settings.verbosity));
         // The listeners first, as a start that fails for another reason is not to read memory files.
-        let (doors, left_out) = Doors::open(&settings, &books).map_err(StartError::Listener)?;
+        let (doors, left_out) = Doors::open(&settings, tls, &books).map_err(StartError::Listener)?;
         let pools = reload::pools_of(&settings, &[], &[], &books, &clock, &log)?;
         let live = Live {
             routes: reload::routes_of(&settings, &pools),
@@ -79,10 +108,11 @@ impl Running {
         Arc::clone(&self.shared.live().settings)
     }
 
-    /// Applies everything that can change while running, and reads the files of users again. No connection is closed and
-    /// no request disturbed: what has begun ends with the settings it began with, and open connections keep what their
-    /// listener was when they connected. Returns when new connections are served by the new settings; open ones follow
-    /// between two requests. What came of it are phrases for the operator.
+    /// Applies everything that can change while running, and reads the files of users and of certificates again. No
+    /// connection is closed and no request disturbed: what has begun ends with the settings it began with, and open
+    /// connections keep what their listener was when they connected. Returns when new connections are served by the new
+    /// settings; open ones follow between two requests. Certificates that cannot be used are those of their listeners
+    /// alone, which stay as they were. What came of it are phrases for the operator.
     ///
     /// # Errors
     /// When a file of users is bad or a new pool cannot be made: then nothing changes. Likewise when the server has
@@ -134,7 +164,8 @@ pub struct Reloaded {
     pub changed: Vec<String>,
     /// What will be different after a restart.
     pub waiting: Vec<String>,
-    /// What was tried and could not be done, such as listening on an address that is taken. A later reload tries again.
+    /// What was tried and could not be done, such as listening on an address that is taken or reading a certificate. A
+    /// later reload tries again.
     pub failed: Vec<String>,
 }
 
@@ -146,6 +177,8 @@ pub enum StartError {
     Listener(BindError),
     /// A file of users and passwords cannot be used.
     Credentials(CredentialsError),
+    /// A file of certificates or keys cannot be used.
+    Tls(TlsError),
     /// The pool of this name cannot be made or resized.
     Pool(String, StoreError),
     /// The pool of this name has a memory file that cannot be used.
@@ -161,6 +194,7 @@ impl fmt::Display for StartError {
         match self {
             StartError::Listener(error) => error.fmt(f),
             StartError::Credentials(error) => error.fmt(f),
+            StartError::Tls(error) => error.fmt(f),
             StartError::Pool(name, error) => write!(f, "pool {name}: {error}"),
             StartError::MemoryFile(name, error) => write!(f, "pool {name}: {error}"),
             StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),
@@ -174,6 +208,7 @@ impl std::error::Error for StartError {
         match self {
             StartError::Listener(error) => Some(error),
             StartError::Credentials(error) => Some(error),
+            StartError::Tls(error) => Some(error),
             StartError::Pool(_, error) => Some(error),
             StartError::MemoryFile(_, error) => Some(error),
             StartError::Thread(error) => Some(error),

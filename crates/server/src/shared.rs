@@ -21,6 +21,7 @@ use crate::per_worker::PerWorker;
 use crate::pool::{Pool, Routes, Totals};
 use crate::prefix::PrefixStats;
 use crate::settings::{Address, Protocol, Settings};
+use crate::tls::{self, ListenerTls, TlsError};
 use crate::watch::Watchers;
 
 /// What all connections' own buffers may take up together when the settings name no limit. It is what remains of the
@@ -38,6 +39,9 @@ pub(crate) struct Shared {
     pub(crate) buffers: BufferBudget,
     pub(crate) knobs: Mutex<Knobs>,
     pub(crate) books: Arc<Books>,
+    /// When the files of certificates were last read, all of them. Locked while they are read, so that no older file
+    /// replaces a newer one.
+    certificates_read_at: Mutex<u32>,
     /// What a reload replaces. Workers keep a copy of their own.
     live: RwLock<Arc<Live>>,
     stop: Stop,
@@ -81,6 +85,7 @@ impl Shared {
     pub(crate) fn new(live: Live, books: Arc<Books>, clock: Clock, log: Log) -> Shared {
         let settings = Arc::clone(&live.settings);
         Shared {
+            certificates_read_at: Mutex::new(clock.now()),
             clock,
             log,
             watchers: Watchers::default(),
@@ -114,6 +119,40 @@ impl Shared {
     pub(crate) fn stop(&self) -> &Stop {
         &self.stop
     }
+
+    fn certificates_read_at(&self) -> MutexGuard<'_, u32> {
+        self.certificates_read_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads certificates and keys again, for the connections from now on: whether there are any. An error leaves all
+    /// as it was.
+    pub(crate) fn refresh_certificates(&self) -> Result<bool, TlsError> {
+        let mut read_at = self.certificates_read_at();
+        let in_force = tls::in_force(&self.live().listeners);
+        if in_force.is_empty() {
+            return Ok(false);
+        }
+        tls::refresh(&in_force)?;
+        *read_at = self.clock.now();
+        Ok(true)
+    }
+
+    /// The same for a reload: how each listener of `settings` is served from now on. What is in force already and
+    /// cannot be read stays as it was.
+    pub(crate) fn tls_of(&self, settings: &Settings) -> Vec<Result<Option<Arc<ListenerTls>>, TlsError>> {
+        let mut read_at = self.certificates_read_at();
+        let read = tls::of_listeners(&settings.listeners, &tls::in_force(&self.live().listeners));
+        if read.iter().all(Result::is_ok) {
+            *read_at = self.clock.now();
+        }
+        read
+    }
+
+    /// Seconds since the certificates in force were read; `None` where nothing speaks TLS.
+    pub(crate) fn certificates_age_seconds(&self) -> Option<u32> {
+        let speaks = self.live().listeners.iter().any(|listener| listener.tls.is_some());
+        speaks.then(|| self.clock.now().saturating_sub(*self.certificates_read_at()))
+    }
 }
 
 /// The request to end the server, from a signal or a `shutdown` command.
@@ -136,8 +175,8 @@ impl Stop {
     }
 }
 
-/// What a client that connects to an address gets. Never changed: after a reload new connections are given a new one, and
-/// older ones keep theirs.
+/// What a client that connects to an address gets. Never changed, but for the certificates in `tls`: after a reload new
+/// connections are given a new one, and older ones keep theirs.
 pub(crate) struct Listener {
     /// What it is called in logs and counters.
     pub(crate) name: String,
@@ -150,6 +189,8 @@ pub(crate) struct Listener {
     pub(crate) pool: usize,
     /// That pool. It is there for as long as a connection of this listener is.
     pub(crate) own_pool: Arc<Pool>,
+    /// Whether and how clients speak TLS.
+    pub(crate) tls: Option<Arc<ListenerTls>>,
     /// The address's: they go on when the listener is changed.
     pub(crate) counters: Arc<Counters<ListenerCounter>>,
     /// The descriptor, for `stats conns`.
@@ -226,6 +267,8 @@ pub(crate) enum Kick {
     Stall = 2,
     /// The server stops: finish what has arrived, then close.
     Stop = 3,
+    /// It did not come to the end of its TLS handshake.
+    Handshake = 4,
 }
 
 /// What a connection is doing, as `stats conns` names it.
@@ -241,13 +284,15 @@ pub(crate) enum Activity {
     AwaitingValue = 5,
     /// Writing, and keeping memory of a store for it.
     WritingHeld = 6,
+    /// Agreeing on keys; no command was read yet.
+    Handshaking = 7,
 }
 
 impl Activity {
     /// memcached's name of the state.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Activity::Reading => "conn_read",
+            Activity::Reading | Activity::Handshaking => "conn_read",
             Activity::ReadingValue | Activity::AwaitingValue => "conn_nread",
             Activity::Swallowing => "conn_swallow",
             Activity::Writing | Activity::WritingHeld => "conn_mwrite",
@@ -256,7 +301,7 @@ impl Activity {
     }
 
     fn from_u8(value: u8) -> Activity {
-        const ALL: [Activity; 7] = [
+        const ALL: [Activity; 8] = [
             Activity::Reading,
             Activity::ReadingValue,
             Activity::Swallowing,
@@ -264,6 +309,7 @@ impl Activity {
             Activity::Watching,
             Activity::AwaitingValue,
             Activity::WritingHeld,
+            Activity::Handshaking,
         ];
         ALL.get(usize::from(value)).copied().unwrap_or(Activity::Reading)
     }
@@ -329,6 +375,7 @@ impl ConnectionInfo {
             1 => Kick::Idle,
             2 => Kick::Stall,
             3 => Kick::Stop,
+            4 => Kick::Handshake,
             _ => Kick::None,
         }
     }

@@ -17,7 +17,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
-use crate::conn::{Connection, Output, Stream};
+use crate::conn::{Connection, Output, Stream, TlsStream};
 use crate::log::Level;
 use crate::pool::Handles;
 use crate::shared::{Activity, ConnectionInfo, Kick, Listener, Live, Peer, Shared};
@@ -29,6 +29,9 @@ pub(crate) const INPUT_BYTES: usize = 256 * 1024;
 
 /// Room for answers before the write buffer has to grow.
 const OUTPUT_BYTES: usize = 64 * 1024;
+
+/// How long a client may take for its TLS handshake before its connection is closed.
+const HANDSHAKE_SECONDS_MAX: u32 = 10;
 
 /// How long a client may take nothing of what waits for it before its connection is closed.
 const STALL_SECONDS_MAX: u32 = 30;
@@ -215,7 +218,13 @@ async fn serve(shared: &Arc<Shared>, number: usize, mut messages: UnboundedRecei
 fn open(shared: &Arc<Shared>, number: usize, accepted: Accepted) {
     let Accepted { id, socket, peer, listener } = accepted;
     let stream = match socket {
-        AcceptedSocket::Tcp(socket) => TcpStream::from_std(socket).map(Stream::Tcp),
+        AcceptedSocket::Tcp(socket) => TcpStream::from_std(socket).and_then(|socket| match &listener.tls {
+            None => Ok(Stream::Tcp(socket)),
+            Some(tls) => {
+                let stream = TlsStream::new(socket, tls, Arc::clone(&listener.counters), number)?;
+                Ok(Stream::Tls(Box::new(stream)))
+            }
+        }),
         AcceptedSocket::Unix(socket) => UnixStream::from_std(socket).map(Stream::Unix),
     };
     match stream {
@@ -264,6 +273,7 @@ fn sweep_one(connection: &ConnectionInfo, now: Seconds, idle_seconds_max: u32, i
     let (stall, value) =
         if is_pressed { (PRESSED_SECONDS_MAX, PRESSED_SECONDS_MAX) } else { (STALL_SECONDS_MAX, VALUE_SECONDS_MAX) };
     let kick = match connection.activity() {
+        Activity::Handshaking if silent(&connection.commanded_at, HANDSHAKE_SECONDS_MAX) => Kick::Handshake,
         Activity::Writing if silent(&connection.progressed_at, STALL_SECONDS_MAX) => Kick::Stall,
         Activity::WritingHeld if silent(&connection.progressed_at, stall) => Kick::Stall,
         Activity::ReadingValue if silent(&connection.progressed_at, value) => Kick::Stall,

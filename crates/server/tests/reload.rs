@@ -7,23 +7,15 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
-use common::{Client, PATIENCE, address, eventually, listener, settings, start};
+use common::{Client, PATIENCE, address, eventually, listener, own_address, settings, start};
 use nuthatch_server::settings::{Address, ListenerSettings, PoolSettings, Protocol, RouteSettings, Settings};
 use nuthatch_server::{Reloaded, Running};
 
 fn scratch(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("nuthatch-reload-{}-{name}", std::process::id()))
-}
-
-/// An address that no other test and no other process of this machine uses: the process id is part of it.
-fn own_address() -> SocketAddr {
-    static PORTS: AtomicU16 = AtomicU16::new(21_000);
-    let id = std::process::id();
-    let octets = [127, 1 + (id >> 14 & 0x7f) as u8, (id >> 7 & 0x7f) as u8, 1 + (id & 0x7f) as u8];
-    (octets, PORTS.fetch_add(1, Ordering::Relaxed)).into()
 }
 
 fn at(address: Address, pool: usize) -> ListenerSettings {

@@ -10,6 +10,7 @@
 mod output;
 mod session;
 mod stream;
+mod tls;
 
 use std::fmt::Write as _;
 use std::future::Future;
@@ -25,6 +26,7 @@ use nuthatch_proto::WireError;
 pub(crate) use output::{COPIED_VALUE_BYTES_MAX, Output};
 pub(crate) use session::{Pause, Session};
 pub(crate) use stream::Stream;
+pub(crate) use tls::TlsStream;
 
 use crate::counters::ListenerCounter;
 use crate::exec::Exec;
@@ -114,6 +116,9 @@ impl Connection {
         listener.counters.add(worker, ListenerCounter::Opened, 1);
         let fd = stream.as_raw_fd();
         let info = Arc::new(ConnectionInfo::new(id, fd, peer, listener, shared.clock.now()));
+        if stream.is_handshaking() {
+            info.set_activity(Activity::Handshaking);
+        }
         shared.registries.of(worker).insert(&info);
         shared.log.line(Level::Command, format_args!("<{fd} new client connection from {peer}"));
         shared.watchers.emit(kind::CONNEVENTS, |line| describe(line, "conn_new", &info, None));
@@ -146,10 +151,14 @@ impl Connection {
             Ok(Turn::Wait) => !self.settle(worker, &traffic),
             Ok(Turn::Over(end)) => {
                 self.end = end;
-                true
+                !(self.waits_to_close(cx) && self.settle(worker, &traffic))
             }
-            Err(_) => {
-                // Whatever it was - reset, broken pipe - the client is gone.
+            Err(error) => {
+                // Whatever it was - reset, broken pipe - the client is gone. What it did wrong is said.
+                if error.kind() == io::ErrorKind::InvalidData {
+                    let peer = self.info.peer;
+                    self.shared.log.line(Level::Warning, format_args!("closing {peer}: TLS: {error}"));
+                }
                 self.end = End::Error;
                 true
             }
@@ -164,7 +173,7 @@ impl Connection {
         let is_stopping = match self.info.kicked() {
             Kick::None => false,
             Kick::Stop => true,
-            why @ (Kick::Idle | Kick::Stall) => return Ok(self.kicked(why)),
+            why @ (Kick::Idle | Kick::Stall | Kick::Handshake) => return Ok(self.kicked(why)),
         };
         let mut turns = worker.live.settings.requests_per_event.max(1);
         if self.is_blocked {
@@ -196,7 +205,10 @@ impl Connection {
                 match self.read(worker, cx, traffic)? {
                     Poll::Pending if is_stopping => return Ok(Turn::Over(End::Shutdown)),
                     Poll::Pending => {
-                        self.info.set_activity(self.session.activity());
+                        self.info.set_activity(match self.stream.is_handshaking() {
+                            false => self.session.activity(),
+                            true => Activity::Handshaking,
+                        });
                         return Ok(Turn::Wait);
                     }
                     Poll::Ready(0) => return Ok(Turn::Over(End::Normal)),
@@ -234,6 +246,17 @@ impl Connection {
             return Ok(Poll::Pending);
         }
         Ok(Poll::Ready(()))
+    }
+
+    /// Says to the client that nothing more comes. Whether that still has to be sent: who is thrown out is not waited for.
+    fn waits_to_close(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.stream.poll_close(cx).is_ready() || !matches!(self.info.kicked(), Kick::None | Kick::Stop) {
+            return false;
+        }
+        self.is_closing = true;
+        self.is_blocked = true;
+        self.info.progressed_at.store(self.shared.clock.now(), Ordering::Relaxed);
+        true
     }
 
     /// Whether there is something to execute without reading first.
@@ -323,7 +346,7 @@ impl Connection {
             self.input = self.input[self.input_start..].to_vec();
             self.input_start = 0;
         }
-        let owned = self.input.capacity() + self.output.owned_bytes();
+        let owned = self.input.capacity() + self.output.owned_bytes() + self.stream.owned_bytes();
         if owned == self.charged_bytes {
             return true;
         }
@@ -360,6 +383,7 @@ impl Connection {
     fn kicked(&mut self, why: Kick) -> Turn {
         let (counter, end, what) = match why {
             Kick::Idle => (ListenerCounter::IdleKicks, End::IdleTimeout, "it was idle for too long"),
+            Kick::Handshake => (ListenerCounter::TlsHandshakeErrors, End::Error, "its TLS handshake takes too long"),
             _ => (ListenerCounter::StallKicks, End::Error, "it does not read its answers"),
         };
         self.info.listener.counters.add(self.worker, counter, 1);

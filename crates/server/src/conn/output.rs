@@ -132,7 +132,7 @@ impl Output {
             self.advance(n);
         }
         self.clear();
-        Poll::Ready(Ok(()))
+        stream.poll_flush(cx)
     }
 
     /// Everything unsent as one run of bytes, for transports that cannot write from the store.

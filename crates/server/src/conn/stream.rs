@@ -1,4 +1,5 @@
-//! A client's byte stream, TCP or UNIX. Used by the connection alone; it decodes nothing and buffers nothing.
+//! A client's byte stream: TCP, UNIX, or TLS over TCP. Used by the connection alone; it decodes nothing, and what
+//! buffers TLS needs are [`super::tls`]'s.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, RawFd};
@@ -8,11 +9,13 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-/// A connected socket.
-#[derive(Debug)]
+use super::tls::TlsStream;
+
+/// A connected socket. TLS is boxed, so that the others stay small.
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Box<TlsStream>),
 }
 
 impl Stream {
@@ -23,6 +26,7 @@ impl Stream {
         let outcome = match self {
             Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
             Stream::Unix(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
+            Stream::Tls(stream) => return stream.poll_read(cx, buffer.initialize_unfilled()),
         };
         outcome.map_ok(|()| buffer.filled().len())
     }
@@ -32,6 +36,7 @@ impl Stream {
         match self {
             Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
             Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Tls(stream) => stream.poll_write(cx, bytes),
         }
     }
 
@@ -44,6 +49,38 @@ impl Stream {
         match self {
             Stream::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
             Stream::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Stream::Tls(stream) => stream.poll_write_vectored(cx, slices),
+        }
+    }
+
+    /// Sends what was taken by a write and is not on its way yet.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            // The kernel has it.
+            Stream::Tcp(_) | Stream::Unix(_) => Poll::Ready(Ok(())),
+            Stream::Tls(stream) => stream.poll_flush(cx),
+        }
+    }
+
+    /// Says to the client that nothing more comes, where that is not said by closing the socket; [`Stream::poll_flush`]
+    /// tells when what is pending is on its way.
+    pub(crate) fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) => Poll::Ready(()),
+            Stream::Tls(stream) => stream.poll_close(cx),
+        }
+    }
+
+    /// Whether client and server are still agreeing on how to talk.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        matches!(self, Stream::Tls(stream) if stream.is_handshaking())
+    }
+
+    /// Memory that grows with what the client does.
+    pub(crate) fn owned_bytes(&self) -> usize {
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) => 0,
+            Stream::Tls(stream) => stream.owned_bytes(),
         }
     }
 }
@@ -53,6 +90,7 @@ impl AsRawFd for Stream {
         match self {
             Stream::Tcp(stream) => stream.as_raw_fd(),
             Stream::Unix(stream) => stream.as_raw_fd(),
+            Stream::Tls(stream) => stream.socket().as_raw_fd(),
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::counters::ListenerCounter;
 use crate::log::Level;
 use crate::pool::EvictionReporter;
 use crate::settings::VERSION;
+use crate::tls;
 use crate::watch::{Watcher, kind};
 
 /// How the connection goes on after an operator's command.
@@ -76,8 +77,10 @@ pub(crate) fn execute(exec: &mut Exec<'_>, request: &Request<'_>) -> Verdict {
         }
         // There is no flash storage to set anything of, and memcached says yes without one too.
         Request::Extstore(extstore) => (Ok(()), extstore.noreply),
-        // There is no TLS; memcached built without it says the same.
-        Request::RefreshCerts { noreply } => (Err(WireError::Error), *noreply),
+        Request::RefreshCerts { noreply } => {
+            refresh_certs(exec, *noreply);
+            return Verdict::Next;
+        }
         Request::DebugTime { command, noreply } => (debugtime(exec, *command), *noreply),
         _ => (Err(WireError::Error), false),
     };
@@ -88,6 +91,27 @@ pub(crate) fn execute(exec: &mut Exec<'_>, request: &Request<'_>) -> Verdict {
         });
     }
     Verdict::Next
+}
+
+/// Reads certificates and keys again. As in memcached, what is wrong with them is answered in words.
+fn refresh_certs(exec: &mut Exec<'_>, noreply: bool) {
+    let log = &exec.shared.log;
+    let refused;
+    let answer = match exec.shared.refresh_certificates() {
+        Ok(true) => {
+            log.line(Level::Warning, format_args!("refresh_certs: certificates are read again"));
+            reply::OK
+        }
+        Ok(false) => tls::NOT_ENABLED,
+        Err(error) => {
+            log.line(Level::Error, format_args!("refresh_certs: nothing changed: {error}"));
+            refused = error.as_wire();
+            refused.as_bytes()
+        }
+    };
+    if !noreply {
+        exec.out.bytes.extend_from_slice(answer);
+    }
 }
 
 /// Counts a `flush_all` and says whether it is refused.

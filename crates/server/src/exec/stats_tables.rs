@@ -21,6 +21,19 @@ pub(crate) fn general(exec: &Exec<'_>, sink: &mut Sink<'_>) {
     process(exec, sink);
     commands(exec, sink);
     memory(exec, sink);
+    encryption(exec, sink);
+}
+
+/// Only where something speaks TLS, as in memcached.
+fn encryption(exec: &Exec<'_>, sink: &mut Sink<'_>) {
+    let shared = exec.shared;
+    let Some(age_seconds) = shared.certificates_age_seconds() else { return };
+    if exec.live.settings.reported.tls.session_cache {
+        sink.stat("ssl_new_sessions", shared.books.listeners.sum(L::TlsSessions));
+    }
+    sink.stat("ssl_handshake_errors", shared.books.listeners.sum(L::TlsHandshakeErrors));
+    sink.stat("ssl_proto_errors", shared.books.listeners.sum(L::TlsProtocolErrors));
+    sink.stat("time_since_server_cert_refresh", age_seconds);
 }
 
 fn process(exec: &Exec<'_>, sink: &mut Sink<'_>) {
@@ -226,6 +239,20 @@ pub(crate) fn settings(exec: &Exec<'_>, sink: &mut Sink<'_>) {
     sink.stat("track_sizes", YesNo(reported.track_sizes));
     sink.stat("inline_ascii_response", "no");
     sink.stat("slab_automove_freeratio", format_args!("{:.3}", knobs.slab_automove_free_ratio));
+    let tls = &reported.tls;
+    sink.stat("ssl_enabled", YesNo(tls.enabled));
+    // memcached prints these two with C's word for nothing.
+    let required = |path: Option<&Path>| path.map_or_else(|| "(null)".to_owned(), |path| path.display().to_string());
+    sink.stat("ssl_chain_cert", required(tls.certificate.as_deref()));
+    sink.stat("ssl_key", required(tls.key.as_deref()));
+    sink.stat("ssl_verify_mode", tls.verify_mode);
+    sink.stat("ssl_keyformat", tls.key_format);
+    sink.stat("ssl_ciphers", tls.ciphers.as_deref().unwrap_or("NULL"));
+    sink.stat("ssl_ca_cert", path(tls.client_ca.as_deref()));
+    sink.stat("ssl_wbuf_size", tls.write_bytes);
+    sink.stat("ssl_session_cache", YesNo(tls.session_cache));
+    sink.stat("ssl_kernel_tls", YesNo(tls.kernel_tls));
+    sink.stat("ssl_min_version", tls.min_version.reported());
     sink.stat("num_napi_ids", reported.napi_ids);
     match &exec.from.listener.own_pool.file {
         Some(path) => sink.stat("memory_file", path.display()),

@@ -8,7 +8,11 @@ use std::path::PathBuf;
 use super::knob::Bytes;
 use super::listen::{self, Interface};
 use super::problem::{Note, Problem};
-use super::{Address, ListenerSettings, PORT_DEFAULT, PoolSettings, Protocol, RouteSettings, Settings, loopback};
+use super::tls::TlsDraft;
+use super::{
+    Address, ClientCertificate, ListenerSettings, PORT_DEFAULT, PoolSettings, Protocol, RouteSettings, Settings,
+    TlsSettings, loopback,
+};
 
 /// What a command line asks for besides serving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +47,11 @@ pub(super) struct Draft {
     pub(super) huge_pages: Option<bool>,
     pub(super) memory_file: Option<PathBuf>,
 
+    /// `-Z`
+    pub(super) tls_enabled: bool,
+    /// The `ssl_*` options, which are for every listener of `-Z`.
+    pub(super) tls: TlsDraft,
+
     pub(super) sasl: bool,
     pub(super) slab_chunk_given: bool,
 
@@ -70,6 +79,7 @@ pub(super) struct ListenDraft {
     pub(super) mode: Option<u32>,
     pub(super) pool: Option<String>,
     pub(super) tag: Option<String>,
+    pub(super) tls: Option<TlsDraft>,
 }
 
 /// One `[[route]]`.
@@ -85,6 +95,7 @@ impl Draft {
     pub(super) fn finish(mut self) -> Result<(Settings, Vec<Note>), Problem> {
         self.finish_pools()?;
         self.finish_access()?;
+        self.finish_tls()?;
         self.settings.listeners = self.finish_listeners()?;
         self.settings.routes = self.finish_routes()?;
         self.finish_reported()?;
@@ -199,6 +210,7 @@ impl Draft {
             !self.interfaces.is_empty() || self.tcp_port.is_some() || self.udp_port.is_some() || self.socket.is_some();
         let listeners =
             if from_flags || self.listens.is_empty() { self.listeners_of_flags()? } else { self.listeners_of_file()? };
+        self.finish_reported_tls(from_flags, &listeners);
         if listeners.is_empty() {
             // memcached starts all the same, and its own tests hold it to that.
             self.notes.push(Note {
@@ -237,7 +249,7 @@ impl Draft {
         let protocol = self.protocol.unwrap_or(Protocol::Auto);
         if let Some(path) = &self.socket {
             let address = Address::Unix { path: path.clone(), mode: self.unix_mode.unwrap_or(0o700) };
-            return Ok(vec![ListenerSettings { address, protocol, pool, tag: None, required: true }]);
+            return Ok(vec![ListenerSettings { address, protocol, pool, tag: None, tls: None, required: true }]);
         }
         let udp_port = self.udp_port.unwrap_or(0);
         // memcached: a UDP port given alone is the TCP port too.
@@ -246,34 +258,45 @@ impl Draft {
             None if udp_port != 0 => udp_port,
             None => i32::from(PORT_DEFAULT),
         };
-        let mut interfaces: Vec<Interface> = Vec::new();
+        let mut interfaces: Vec<(Interface, Option<TlsSettings>)> = Vec::new();
         let mut seen: Vec<&str> = Vec::new();
         for spec in self.interfaces.iter().flat_map(|list| list.split([',', ';'])).filter(|spec| !spec.is_empty()) {
             if !seen.contains(&spec) {
                 seen.push(spec);
                 let interface = listen::parse_interface(spec)
                     .map_err(|expected| Problem::combination(format!("-l: expected {expected}, not {spec}")))?;
-                interfaces.push(interface);
+                let tls = self.tls_of_flags(interface.tls, spec)?;
+                interfaces.push((interface, tls));
             }
         }
         let mut listeners = Vec::new();
+        let tls = self.tls_of_flags(None, "")?;
         for (kind, port) in [(Address::Tcp as fn(_) -> _, tcp_port), (Address::Udp as fn(_) -> _, udp_port)] {
             if port == 0 {
                 continue;
             }
+            // As in memcached, datagrams stay plain.
+            let of_kind = |tls: &Option<TlsSettings>, address: &Address| {
+                tls.clone().filter(|_| matches!(address, Address::Tcp(_)))
+            };
             if interfaces.is_empty() {
                 let plain = loopback(listen::port_number(port), kind, protocol);
-                listeners.extend(plain.into_iter().map(|listener| ListenerSettings { pool, ..listener }));
+                listeners.extend(plain.into_iter().map(|listener| {
+                    let tls = of_kind(&tls, &listener.address);
+                    ListenerSettings { pool, tls, ..listener }
+                }));
             }
-            for interface in &interfaces {
+            for (interface, tls) in &interfaces {
                 let port = listen::port_number(interface.port.unwrap_or(port));
                 for (address, required) in listen::resolve(&interface.host, port).map_err(|e| e.at("-l"))? {
+                    let address = kind(address);
                     listeners.push(ListenerSettings {
-                        address: kind(address),
                         protocol: interface.protocol.unwrap_or(protocol),
                         pool,
                         tag: interface.tag.clone(),
+                        tls: of_kind(tls, &address),
                         required,
+                        address,
                     });
                 }
             }
@@ -292,8 +315,11 @@ impl Draft {
             };
             let pool = self.pool_of(listen.pool.as_deref(), &format!("{place}: listen.pool"))?;
             let protocol = listen.protocol.or(self.protocol).unwrap_or(Protocol::Auto);
-            let add =
-                |address, required| ListenerSettings { address, protocol, pool, tag: listen.tag.clone(), required };
+            let tls = self.tls_of_listen(listen, spec)?;
+            let add = |address, required| {
+                let tls = tls.clone().filter(|_| matches!(address, Address::Tcp(_)));
+                ListenerSettings { address, protocol, pool, tag: listen.tag.clone(), tls, required }
+            };
             if let Some(path) = spec.strip_prefix("unix:") {
                 if !super::flags::is_socket_path(path) {
                     return Err(Problem::value(format!(
@@ -412,8 +438,12 @@ impl Draft {
         if settings.auth_file.is_some() || settings.sasl_file.is_some() {
             return;
         }
+        let asks_clients = |listener: &&ListenerSettings| {
+            listener.tls.as_ref().is_some_and(|tls| tls.client_certificate == ClientCertificate::Required)
+        };
+        let reachable = settings.listeners.iter().filter(|listener| !listener.address.is_local());
         let open: Vec<String> =
-            settings.listeners.iter().filter(|l| !l.address.is_local()).map(|l| l.address.to_string()).collect();
+            reachable.filter(|listener| !asks_clients(listener)).map(|listener| listener.address.to_string()).collect();
         if !open.is_empty() {
             self.notes.push(Note {
                 always: true,
@@ -449,6 +479,13 @@ impl Draft {
 
     fn pool_names(&self) -> String {
         self.pools.iter().map(|draft| draft.pool.name.as_str()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl ListenDraft {
+    /// Its TLS table; one that was not opened is opened.
+    pub(super) fn tls(&mut self) -> &mut TlsDraft {
+        self.tls.get_or_insert_with(|| TlsDraft { ca_asks: true, ..TlsDraft::default() })
     }
 }
 

@@ -3,10 +3,13 @@
 //! Most tune mechanisms that a log-structured store does not have (slab classes, LRU queues, a hash table that grows): those are
 //! checked as memcached checks them, reported by `stats settings`, and said to be without effect at `-v`.
 
-use super::HashAlgorithm;
+use std::path::PathBuf;
+
 use super::draft::Draft;
 use super::flags::{Group, INT_MAX};
 use super::knob::{Action, Effect, Knob};
+use super::tls::WRITE_BYTES_MAX;
+use super::{ClientCertificate, HashAlgorithm, KeyFormat, ciphers};
 
 type Opt = Knob<Draft>;
 
@@ -345,16 +348,115 @@ const SLABS: &[Opt] = &[
 ];
 
 const TLS: &[Opt] = &[
-    tls("ssl_chain_cert", "<file>"),
-    tls("ssl_key", "<file>"),
-    tls("ssl_keyformat", "<num>"),
-    tls("ssl_verify_mode", "<num>"),
-    tls("ssl_ciphers", "<list>"),
-    tls("ssl_ca_cert", "<file>"),
-    tls("ssl_wbuf_size", "<kilobytes>"),
-    Opt::new("ssl_session_cache", "acts only with -Z", Action::Switch(|_, _| {})).effect(Effect::Nothing).hidden(),
-    Opt::new("ssl_kernel_tls", "acts only with -Z", Action::Switch(|_, _| {})).effect(Effect::Nothing).hidden(),
-    tls("ssl_min_version", "<num>"),
+    Opt::new(
+        "ssl_chain_cert",
+        "the server's certificate and those that lead to its authority, in PEM",
+        Action::Text {
+            expected: "the path of a file",
+            set: |d, text| {
+                d.tls.certificate = Some(PathBuf::from(text));
+                !text.is_empty()
+            },
+        },
+    )
+    .takes("<file>"),
+    Opt::new(
+        "ssl_key",
+        "its private key, if that is not in the file of ssl_chain_cert",
+        Action::Text {
+            expected: "the path of a file",
+            set: |d, text| {
+                d.tls.key = Some(PathBuf::from(text));
+                !text.is_empty()
+            },
+        },
+    )
+    .takes("<file>"),
+    Opt::new(
+        "ssl_keyformat",
+        "what the private key is written in: 1 is PEM, 2 is DER",
+        Action::Integer {
+            min: 1,
+            max: 2,
+            missing: None,
+            set: |d, n| d.tls.key_format = if n == 2 { KeyFormat::Der } else { KeyFormat::Pem },
+        },
+    )
+    .takes("<num>")
+    .default("1"),
+    Opt::new(
+        "ssl_verify_mode",
+        "whether clients show a certificate: 0 no, 1 if they like, 2 and 3 they have to",
+        Action::Integer {
+            min: 0,
+            max: 3,
+            missing: None,
+            set: |d, n| {
+                d.tls.verifies_once = n == 3;
+                d.tls.client_certificate = Some(match n {
+                    0 => ClientCertificate::None,
+                    1 => ClientCertificate::Optional,
+                    _ => ClientCertificate::Required,
+                });
+            },
+        },
+    )
+    .takes("<num>")
+    .default("0"),
+    Opt::new(
+        "ssl_ciphers",
+        "cipher suites, in OpenSSL's words, of those that are offered; see docs/memcached.md",
+        Action::Text {
+            expected: ciphers::EXPECTED,
+            set: |d, text| {
+                d.tls.ciphers = ciphers::parse(text);
+                d.tls.ciphers.is_some()
+            },
+        },
+    )
+    .takes("<list>"),
+    Opt::new(
+        "ssl_ca_cert",
+        "the authorities whose certificates clients may show, in PEM",
+        Action::Text {
+            expected: "the path of a file",
+            set: |d, text| {
+                d.tls.client_ca = Some(PathBuf::from(text));
+                !text.is_empty()
+            },
+        },
+    )
+    .takes("<file>"),
+    Opt::new(
+        "ssl_wbuf_size",
+        "how much of an answer is encrypted and sent at once, in kilobytes",
+        Action::Size {
+            unit: 1024,
+            min: 1024,
+            max: WRITE_BYTES_MAX,
+            set: |d, bytes| d.tls.write_bytes = Some(bytes as usize),
+        },
+    )
+    .takes("<kilobytes>")
+    .default("16"),
+    Opt::new(
+        "ssl_session_cache",
+        "let clients that come back go on with an earlier session",
+        Action::Switch(|d, _| d.tls.session_cache = true),
+    ),
+    Opt::new(
+        "ssl_kernel_tls",
+        "encrypt in the kernel; it is done in the server here",
+        Action::Switch(|d, _| d.tls.kernel_tls = true),
+    )
+    .effect(Effect::Nothing),
+    Opt::new(
+        "ssl_min_version",
+        "oldest version spoken: 0 TLS 1.0, 1 TLS 1.1, 2 TLS 1.2, 3 TLS 1.3; here 0 and 1 are 2",
+        Action::Integer { min: 0, max: 3, missing: None, set: |d, n| d.tls.min_version = Some(n as u8) },
+    )
+    .takes("<num>")
+    .default("2"),
 ];
 
 /// Memory options count, the path decides: without `ext_path` memcached has no external storage either.
@@ -433,11 +535,6 @@ const PROCESS: &[Opt] = &[
         .effect(Effect::Nothing)
         .hidden(),
 ];
-
-/// An option of memcached's TLS, which is refused as a whole at `-Z`.
-const fn tls(name: &'static str, metavar: &'static str) -> Opt {
-    needs_other(name, metavar, "acts only with -Z")
-}
 
 /// An option of memcached's external storage, which is refused as a whole at `ext_path`.
 const fn extstore(name: &'static str, metavar: &'static str) -> Opt {

@@ -120,6 +120,11 @@ impl Reader<'_> {
             if let Effect::Refused(reason) = knob.effect {
                 return Err(Problem::value(format!("{at}: {what}.{name}: {reason}")));
             }
+            if let (Action::Table { keys, open }, Some(table)) = (&knob.action, value.get_ref().as_table()) {
+                open(draft);
+                self.knobs(&format!("{what}.{name}"), keys, table, draft)?;
+                continue;
+            }
             let text = as_text(knob, value.get_ref());
             if !text.is_some_and(|text| knob.set(draft, Some(&text))) {
                 let at = self.at(value.span());
@@ -184,5 +189,6 @@ fn as_text<T>(knob: &Knob<T>, value: &DeValue<'_>) -> Option<String> {
         Action::Real { .. } => value.as_float().map(|float| float.as_str().to_owned()).or_else(|| whole(value)),
         Action::Size { .. } | Action::Seconds(_) => string(value).or_else(|| whole(value)),
         Action::Choice(..) | Action::Text { .. } => string(value),
+        Action::Table { .. } => None,
     }
 }

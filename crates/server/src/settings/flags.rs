@@ -43,7 +43,7 @@ pub(super) static FLAGS: &[Group<Draft>] = &[
 const NETWORK: &[Flag] = &[
     Flag::new(
         "listen",
-        "addresses to listen on, separated by commas: [proto[ascii|binary|auto]:][tag[NAME]:]HOST[:PORT]; * is every address",
+        "addresses to listen on, separated by commas: [notls:|btls:|mtls:][proto[ascii|binary|auto]:][tag[NAME]:]HOST[:PORT]; * is every address",
         Action::Text {
             expected: "addresses separated by commas",
             set: |d, text| {
@@ -285,10 +285,12 @@ const ACCESS: &[Flag] = &[
     )
     .short('S')
     .hidden(),
-    Flag::new("enable-ssl", "TLS", Action::Switch(|_, _| {}))
-        .short('Z')
-        .effect(Effect::Refused("this build has no TLS, and what clients send would go unencrypted"))
-        .hidden(),
+    Flag::new(
+        "enable-ssl",
+        "clients speak TLS at every TCP address that does not say notls: in -l; the certificate is -o ssl_chain_cert's",
+        Action::Switch(|d, _| d.tls_enabled = true),
+    )
+    .short('Z'),
 ];
 
 const PROCESS: &[Flag] = &[

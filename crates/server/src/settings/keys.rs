@@ -5,12 +5,12 @@
 
 use std::path::PathBuf;
 
-use super::MIB;
-use super::Protocol;
 use super::draft::{Draft, ListenDraft, PoolDraft, RouteDraft};
 use super::flags::{CONNECTIONS_MAX, INT_MAX, ITEM_BYTES_MAX, ITEM_BYTES_MIN, WORKERS_MAX, octal_mode};
 use super::knob::{Action, Effect, Knob};
 use super::listen::is_tag;
+use super::tls::WRITE_BYTES_MAX;
+use super::{ClientCertificate, KeyFormat, MIB, Protocol, ciphers};
 
 const NO_BACKENDS: Effect = Effect::Refused("this build has no backends yet");
 const NO_HTTP: Effect = Effect::Refused("this build has no HTTP listeners yet");
@@ -326,10 +326,115 @@ pub(super) static LISTEN: &[Knob<ListenDraft>] = &[
             },
         },
     ),
+    Knob::<ListenDraft>::new(
+        "tls",
+        "clients speak TLS, as the keys of this table say; TCP only",
+        Action::Table { keys: LISTEN_TLS, open: |d| _ = d.tls() },
+    )
+    .for_new_connections(),
     Knob::<ListenDraft>::new("http", "speak HTTP at this address", later()).effect(NO_HTTP),
     Knob::<ListenDraft>::new("admin", "serve counters and control at this address", later())
         .effect(Effect::Refused("this build has no admin listeners yet")),
     Knob::<ListenDraft>::new("origin", "the web site behind an HTTP listener", later()).effect(NO_HTTP),
+];
+
+/// `tls` of `[[listen]]`. Each acts on the table that was opened.
+pub(super) static LISTEN_TLS: &[Knob<ListenDraft>] = &[
+    Knob::<ListenDraft>::new(
+        "certificate",
+        "file of the server's certificate and those that lead to its authority, in PEM (-o ssl_chain_cert)",
+        Action::Text {
+            expected: "the path of a file",
+            set: |d, text| {
+                d.tls().certificate = Some(PathBuf::from(text));
+                !text.is_empty()
+            },
+        },
+    )
+    .for_new_connections(),
+    Knob::<ListenDraft>::new(
+        "key",
+        "file of its private key; may be left out when that is in the file of the certificate (-o ssl_key)",
+        Action::Text {
+            expected: "the path of a file",
+            set: |d, text| {
+                d.tls().key = Some(PathBuf::from(text));
+                !text.is_empty()
+            },
+        },
+    )
+    .for_new_connections(),
+    Knob::<ListenDraft>::new(
+        "key_format",
+        "what the private key is written in (-o ssl_keyformat)",
+        Action::Choice(&["pem", "der"], |d, word| {
+            d.tls().key_format = if word == "der" { KeyFormat::Der } else { KeyFormat::Pem };
+        }),
+    )
+    .default("pem")
+    .for_new_connections(),
+    Knob::<ListenDraft>::new(
+        "client_ca",
+        "file of the authorities whose certificates clients may show, in PEM (-o ssl_ca_cert)",
+        Action::Text {
+            expected: "the path of a file",
+            set: |d, text| {
+                d.tls().client_ca = Some(PathBuf::from(text));
+                !text.is_empty()
+            },
+        },
+    )
+    .for_new_connections(),
+    Knob::<ListenDraft>::new(
+        "client_certificate",
+        "whether clients show a certificate: required when left out and client_ca is there, none otherwise (-o ssl_verify_mode)",
+        Action::Choice(&["none", "optional", "required"], |d, word| {
+            d.tls().client_certificate = Some(match word {
+                "none" => ClientCertificate::None,
+                "optional" => ClientCertificate::Optional,
+                _ => ClientCertificate::Required,
+            });
+        }),
+    )
+    .for_new_connections(),
+    Knob::<ListenDraft>::new(
+        "ciphers",
+        "cipher suites, in OpenSSL's words, of those that are offered; all of them when left out (-o ssl_ciphers)",
+        Action::Text {
+            expected: ciphers::EXPECTED,
+            set: |d, text| {
+                d.tls().ciphers = ciphers::parse(text);
+                d.tls().ciphers.is_some()
+            },
+        },
+    )
+    .for_new_connections(),
+    Knob::<ListenDraft>::new(
+        "min_version",
+        "oldest version spoken (-o ssl_min_version)",
+        Action::Choice(&["1.2", "1.3"], |d, word| d.tls().min_version = Some(if word == "1.3" { 3 } else { 2 })),
+    )
+    .default("1.2")
+    .for_new_connections(),
+    Knob::<ListenDraft>::new(
+        "session_cache",
+        "let clients that come back go on with an earlier session (-o ssl_session_cache)",
+        Action::Switch(|d, on| d.tls().session_cache = on),
+    )
+    .default("false")
+    .for_new_connections(),
+    Knob::<ListenDraft>::new(
+        "write_buffer",
+        "how much of an answer is encrypted and sent at once (-o ssl_wbuf_size)",
+        Action::Size {
+            unit: 1,
+            min: 1024,
+            max: WRITE_BYTES_MAX,
+            set: |d, bytes| d.tls().write_bytes = Some(bytes as usize),
+        },
+    )
+    .default("16KiB")
+    .for_new_connections(),
 ];
 
 /// `[[route]]`

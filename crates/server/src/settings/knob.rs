@@ -90,6 +90,13 @@ pub(super) enum Action<T: 'static> {
     Seconds(fn(&mut T, u32)),
     /// One of some words.
     Choice(&'static [&'static str], fn(&mut T, &str)),
+    /// A table of the file, with keys of its own that act on the same draft once it was opened.
+    Table {
+        /// What may stand in it.
+        keys: &'static [Knob<T>],
+        /// Takes note of it.
+        open: fn(&mut T),
+    },
     /// Text; false says that it is not of the expected form.
     Text {
         /// What it should be, to end the sentence "expected …".
@@ -169,6 +176,7 @@ impl<T> Knob<T> {
             }
             Action::Seconds(_) => "a time in seconds, such as 30, 90s, 5m or 2h".to_owned(),
             Action::Choice(words, _) => format!("one of {}", words.join(", ")),
+            Action::Table { .. } => "a table".to_owned(),
             Action::Text { expected, .. } => (*expected).to_owned(),
         }
     }
@@ -203,6 +211,8 @@ impl<T> Knob<T> {
                 true => set(draft, given),
                 false => return false,
             },
+            // Its keys are set one by one.
+            Action::Table { .. } => return false,
             Action::Text { set, .. } => return set(draft, given),
         }
         true

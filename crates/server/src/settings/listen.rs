@@ -8,10 +8,33 @@ use super::problem::{Kind, Problem};
 /// One element of a `-l` list.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Interface {
+    pub(super) tls: Option<TlsWord>,
     pub(super) protocol: Option<Protocol>,
     pub(super) tag: Option<String>,
     pub(super) host: Host,
     pub(super) port: Option<i32>,
+}
+
+/// What stands before an address and says how it is served, whatever the other addresses are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TlsWord {
+    /// `notls:` without TLS.
+    None,
+    /// `btls:` with TLS; clients show no certificate.
+    Basic,
+    /// `mtls:` with TLS; clients have to show a certificate.
+    Mutual,
+}
+
+impl TlsWord {
+    /// As it is written.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            TlsWord::None => "notls",
+            TlsWord::Basic => "btls",
+            TlsWord::Mutual => "mtls",
+        }
+    }
 }
 
 /// Whose address.
@@ -23,15 +46,17 @@ pub(super) enum Host {
     Named(String),
 }
 
-/// Takes one element of a `-l` list apart: `[notls:][proto[NAME]:][tag[NAME]:|tag_NAME_:]HOST[:PORT]`. The error ends the sentence
+/// Takes one element of a `-l` list apart: `[notls:|btls:|mtls:][proto[NAME]:][tag[NAME]:|tag_NAME_:]HOST[:PORT]`. The error ends the sentence
 /// "expected …".
 pub(super) fn parse_interface(spec: &str) -> Result<Interface, String> {
     let mut rest = spec;
-    for (name, refusal) in [("btls", true), ("mtls", true), ("notls", false)] {
-        if let Some(after) = rest.strip_prefix(name).and_then(|after| after.strip_prefix(':')) {
-            if refusal {
-                return Err("a listener without TLS, which this build does not have".to_owned());
+    let mut tls = None;
+    for word in [TlsWord::None, TlsWord::Basic, TlsWord::Mutual] {
+        if let Some(after) = rest.strip_prefix(word.word()).and_then(|after| after.strip_prefix(':')) {
+            if tls.is_some() {
+                return Err("one of notls:, btls: and mtls: before the host".to_owned());
             }
+            tls = Some(word);
             rest = after;
         }
     }
@@ -58,7 +83,7 @@ pub(super) fn parse_interface(spec: &str) -> Result<Interface, String> {
         }
     }
     let (host, port) = parse_host_port(rest)?;
-    Ok(Interface { protocol, tag, host, port })
+    Ok(Interface { tls, protocol, tag, host, port })
 }
 
 /// Takes `HOST`, `HOST:PORT`, `[V6]`, `[V6]:PORT` or a bare IPv6 address apart.
@@ -153,7 +178,8 @@ mod tests {
     use super::*;
 
     fn parsed(spec: &str) -> (Option<Protocol>, Option<String>, String, Option<i32>) {
-        let Interface { protocol, tag, host, port } = parse_interface(spec).unwrap_or_else(|e| panic!("{spec}: {e}"));
+        let Interface { protocol, tag, host, port, .. } =
+            parse_interface(spec).unwrap_or_else(|e| panic!("{spec}: {e}"));
         let host = match host {
             Host::Any => "*".to_owned(),
             Host::Named(name) => name,
@@ -171,6 +197,10 @@ mod tests {
         assert_eq!(parsed("[::1]:0"), (None, None, host("::1"), Some(0)));
         assert_eq!(parsed("*:5"), (None, None, host("*"), Some(5)));
         assert_eq!(parsed("notls:10.0.0.1:5"), (None, None, host("10.0.0.1"), Some(5)));
+        for (spec, tls) in [("h", None), ("notls:h", Some(TlsWord::None)), ("btls:tag_x_:h", Some(TlsWord::Basic))] {
+            assert_eq!(parse_interface(spec).expect(spec).tls, tls, "{spec}");
+        }
+        assert_eq!(parse_interface("mtls:proto[ascii]:h:5").expect("mtls").tls, Some(TlsWord::Mutual));
         assert_eq!(parsed("proto[ascii]:h:5"), (Some(Protocol::Ascii), None, host("h"), Some(5)));
         assert_eq!(parsed("proto[negotiating]:h"), (Some(Protocol::Auto), None, host("h"), None));
         assert_eq!(
@@ -183,8 +213,8 @@ mod tests {
     #[test]
     fn a_malformed_interface_says_what_was_expected() {
         for (spec, expected) in [
-            ("mtls:127.0.0.1", "without TLS"),
-            ("btls:127.0.0.1", "without TLS"),
+            ("notls:mtls:127.0.0.1", "one of notls:, btls: and mtls:"),
+            ("mtls:", "host"),
             ("proto[http]:h", "proto[ascii]"),
             ("proto[ascii", "before the host"),
             ("tag[]:h", "1 to 8"),

@@ -11,6 +11,7 @@
 //! | run | the server reads the `Settings`; what a reload may change is told by [`Settings::diff`] |
 
 mod args;
+mod ciphers;
 mod draft;
 mod extended;
 mod file;
@@ -25,12 +26,15 @@ mod reload;
 mod sources;
 #[cfg(test)]
 mod tests;
+mod tls;
 
+pub use ciphers::Ciphers;
 pub use draft::Asked;
 pub use knob::Bytes;
 pub use problem::{Note, Problem};
 pub use reload::Reload;
 pub use sources::{Loaded, Sources};
+pub use tls::{ClientCertificate, KeyFormat, ReportedTls, TlsSettings, TlsVersion};
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -136,6 +140,8 @@ pub struct ListenerSettings {
     pub pool: usize,
     /// The tag of `-l tag[name]:…`, for logs and counters.
     pub tag: Option<String>,
+    /// `-Z`: clients speak TLS; TCP only.
+    pub tls: Option<TlsSettings>,
     /// False for an address nobody asked for by itself (the IPv6 loopback of a bare start, the second address of a host name): if
     /// the machine cannot listen there, the server starts without it.
     pub required: bool,
@@ -275,6 +281,8 @@ pub struct ReportedSettings {
     pub inline_ascii_response: bool,
     /// `-N`
     pub napi_ids: u32,
+    /// `-Z` and `-o ssl_*`
+    pub tls: ReportedTls,
 }
 
 /// A key hash of memcached's. Nuthatch hashes with its own; the name is kept to be reported.
@@ -375,6 +383,7 @@ impl Default for ReportedSettings {
             track_sizes: false,
             inline_ascii_response: false,
             napi_ids: 0,
+            tls: ReportedTls::default(),
         }
     }
 }
@@ -445,6 +454,7 @@ fn loopback(port: u16, kind: fn(SocketAddr) -> Address, protocol: Protocol) -> V
             protocol,
             pool: 0,
             tag: None,
+            tls: None,
             required,
         })
         .collect()

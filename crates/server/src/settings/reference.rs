@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::flags::Group;
-use super::knob::{Effect, Knob, OnReload};
+use super::knob::{Action, Effect, Knob, OnReload};
 use super::{VERSION, extended, flags, keys};
 
 /// Columns of a terminal that help is wrapped to.
@@ -87,6 +87,7 @@ pub fn page() -> String {
     file_section(&mut out, "`[server]`", keys::SERVER);
     file_section(&mut out, "`[pool.NAME]`", keys::POOL);
     file_section(&mut out, "`[[listen]]`", keys::LISTEN);
+    file_section(&mut out, "`tls` of `[[listen]]`", keys::LISTEN_TLS);
     file_section(&mut out, "`[[route]]`", keys::ROUTE);
     out.push_str("\nTables of later doors are refused with a reason: ");
     let later: Vec<String> = keys::LATER.iter().map(|(name, _)| format!("`{name}`")).collect();
@@ -114,15 +115,17 @@ pub fn sample() -> String {
 
 /// What the reference page says of a reload.
 const RELOAD: &str = "
-On SIGHUP the file is read again, with the files of users, and what it says is put in force while everything goes on. No connection is
-closed. Requests in flight end with the settings they began with; open connections follow between two requests, except where the tables
-below say that a value is for new connections: those keep the protocol, the pool and the authentication that their listener had when they
-were accepted. Flags go on overriding the file.
+On SIGHUP the file is read again, with the files of users and of certificates, and what it says is put in force while everything goes on.
+No connection is closed. Requests in flight end with the settings they began with; open connections follow between two requests, except
+where the tables below say that a value is for new connections: those keep the protocol, the pool, the authentication and the TLS that their
+listener had when they were accepted. Flags go on overriding the file.
 
 - A file that is not right, or a file of users that is not, changes nothing; the reason is said on standard error. So is every change.
 - Listeners that are new are opened. One that cannot be opened, because its port is taken or because `-u` gave up the right to a port below
   1024, is named with the reason and leaves all others as they are; the next reload tries again. Those that are gone from the file are
   closed, after whoever had connected to them was accepted; a UNIX socket's file goes with it, and comes back if someone had removed it.
+- Certificates and keys are read again for every listener with TLS, as the user that the server became. Where they cannot be used, a listener
+  that is open stays as it was, plain or with the certificates it had; one that is new is not opened. Either is named with the reason.
 - Pools may come and go. The memory of one that went comes back when no connection of a listener that had it is left; until then it is
   shown by `stats pools`, and a file that names it again gets it back with its items.
 - Memory grows to 8 times what the pool began with, or to 1 GiB if that is more; beyond that the change waits for a restart. Less memory
@@ -139,8 +142,13 @@ fn at_restart() -> impl Iterator<Item = String> {
         let waiting = knobs.iter().filter(|knob| knob.reload == OnReload::Restart);
         waiting.map(|knob| format!("`{table}{}`", knob.name)).collect()
     }
-    let tables =
-        [of("", keys::SERVER), of("pool.NAME.", keys::POOL), of("listen.", keys::LISTEN), of("route.", keys::ROUTE)];
+    let tables = [
+        of("", keys::SERVER),
+        of("pool.NAME.", keys::POOL),
+        of("listen.", keys::LISTEN),
+        of("listen.tls.", keys::LISTEN_TLS),
+        of("route.", keys::ROUTE),
+    ];
     tables.into_iter().flatten()
 }
 
@@ -154,11 +162,20 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("memcached", "\"127.0.0.1:11211\""),
     ("pool", "\"default\""),
     ("tag", "\"web\""),
+    ("certificate", "\"/etc/nuthatch/server.pem\""),
+    ("key", "\"/etc/nuthatch/server.key\""),
+    ("client_ca", "\"/etc/nuthatch/clients.pem\""),
+    ("client_certificate", "\"required\""),
+    ("ciphers", "\"HIGH\""),
 ];
 
 fn sample_table<T>(out: &mut String, heading: &str, knobs: &[Knob<T>]) {
     let _ = write!(out, "\n{heading}\n");
     for knob in knobs.iter().filter(|knob| !matches!(knob.effect, Effect::Refused(_))) {
+        if let Action::Table { keys, .. } = &knob.action {
+            sample_inner_table(out, &format!("[{}.{}]", heading.trim_matches(['[', ']']), knob.name), knob.about, keys);
+            continue;
+        }
         wrapped_comment(out, knob.about);
         let example = EXAMPLES.iter().find(|(name, _)| *name == knob.name).map(|(_, value)| (*value).to_owned());
         let is_bare = knob.default.parse::<i64>().is_ok() || knob.default == "true" || knob.default == "false";
@@ -169,6 +186,16 @@ fn sample_table<T>(out: &mut String, heading: &str, knobs: &[Knob<T>]) {
         // A listener without an address is an error, so that one key stands.
         let mark = if knob.name == "memcached" { "" } else { "# " };
         let _ = writeln!(out, "{mark}{} = {value}", knob.name);
+    }
+}
+
+/// A table that is left out as a whole: with its heading a comment, its keys are comments as well.
+fn sample_inner_table<T>(out: &mut String, heading: &str, about: &str, knobs: &[Knob<T>]) {
+    wrapped_comment(out, about);
+    let mut keys = String::new();
+    sample_table(&mut keys, heading, knobs);
+    for line in keys.lines().filter(|line| !line.is_empty()) {
+        let _ = writeln!(out, "{}{line}", if line.starts_with('#') { "" } else { "# " });
     }
 }
 
@@ -279,7 +306,7 @@ fn cells<T>(knob: &Knob<T>, name: &str) -> [String; 5] {
 
 fn values<T>(knob: &Knob<T>) -> String {
     match (&knob.action, knob.default) {
-        (super::knob::Action::Switch(_), "") => String::new(),
+        (Action::Switch(_), "") => String::new(),
         _ => knob.expected(),
     }
 }

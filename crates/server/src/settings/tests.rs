@@ -1,5 +1,7 @@
 //! Walks the tables: every flag, option and key is taken where it should be and refused with its sentence where it should not.
 
+mod tls;
+
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
@@ -87,14 +89,16 @@ fn examples<T>(knob: &Knob<T>) -> (Option<String>, Option<String>) {
         (Action::Text { .. }, "slab_sizes") => (some("100-200-300"), some("100-104")),
         (Action::Text { .. }, "extended") => (some("modern"), some("no_such_option")),
         (Action::Text { .. }, "resp_obj_mem_limit") => (some("5"), None),
+        (Action::Text { .. }, "ciphers" | "ssl_ciphers") => (some("HIGH"), some("RC4-MD5")),
         (Action::Text { .. }, _) => (some("x"), some("")),
+        (Action::Table { .. }, _) => (None, None),
     }
 }
 
 #[test]
 fn every_flag_is_taken_in_every_spelling_and_refuses_a_bad_value() {
     for knob in flags::all().filter(|knob| knob.effect == Effect::Works || knob.effect == Effect::Nothing) {
-        if matches!(knob.name, "help" | "version" | "license" | "config" | "enable-sasl") {
+        if matches!(knob.name, "help" | "version" | "license" | "config" | "enable-sasl" | "enable-ssl") {
             continue; // They ask for more than a value; each has a test of its own.
         }
         let long = format!("--{}", knob.name);
@@ -136,8 +140,13 @@ fn every_option_of_o_is_taken_and_refuses_a_bad_value() {
     for knob in extended::all().filter(|knob| !matches!(knob.effect, Effect::Refused(_))) {
         let (good, bad) = examples(knob);
         let option = good.map_or(knob.name.to_owned(), |good| format!("{}={good}", knob.name));
-        let (_, notes) = try_load(&["-o", &option]).unwrap_or_else(|problem| panic!("-o {option}: {problem}"));
+        // Alone, an option of TLS is said to act on nothing.
+        let with_tls = knob.name.starts_with("ssl_");
+        let option = if with_tls { format!("ssl_chain_cert=/c,ssl_ca_cert=/c,{option}") } else { option };
+        let args = if with_tls { &["-Z", "-o", &option][..] } else { &["-o", &option] };
+        let (_, notes) = try_load(args).unwrap_or_else(|problem| panic!("-o {option}: {problem}"));
         match knob.effect {
+            Effect::Works if knob.name == "ssl_min_version" => assert!(notes[0].text.contains("TLS 1.2"), "{notes:?}"),
             Effect::Works => assert_eq!(notes, [], "-o {option}"),
             Effect::Nothing => {
                 assert!(!notes[0].always && notes[0].text.starts_with(&format!("-o {}: ", knob.name)), "{notes:?}")
@@ -161,8 +170,7 @@ fn every_option_of_o_is_taken_and_refuses_a_bad_value() {
 #[test]
 fn what_would_lose_data_or_safety_is_refused_with_the_reason() {
     for (args, reason) in [
-        (&["-Z"][..], "-Z: this build has no TLS"),
-        (&["-o", "ext_path=/x:1g"], "-o ext_path /x:1g: this build has no external storage"),
+        (&["-o", "ext_path=/x:1g"][..], "-o ext_path /x:1g: this build has no external storage"),
         (&["-o", "proxy_config=x.lua"], "-o proxy_config x.lua: this build has no proxy"),
     ] {
         let sentence = problem(args);
@@ -179,6 +187,7 @@ fn every_key_of_the_file_is_taken_and_refuses_a_bad_value() {
                 ("pool", _) => "\"default\"".to_owned(),
                 ("memory", _) => "\"64MiB\"".to_owned(),
                 ("mode", _) => "\"0660\"".to_owned(),
+                ("tls", _) => "{ certificate = \"/c\" }".to_owned(),
                 (_, Action::Switch(_)) => "true".to_owned(),
                 (_, Action::Integer { .. }) => examples(knob).0.unwrap(),
                 _ => format!("{:?}", examples(knob).0.unwrap()),
@@ -204,6 +213,14 @@ fn every_key_of_the_file_is_taken_and_refuses_a_bad_value() {
         Some("memcached") => format!("[[listen]]\n{line}\n"),
         Some("mode") => format!("[[listen]]\n{line}\nmemcached = \"unix:/run/x\"\n"),
         _ => format!("[[listen]]\n{line}\nmemcached = \"127.0.0.1:0\"\n"),
+    });
+    walk("listen.tls", keys::LISTEN_TLS, |line| {
+        let others = match line.split(' ').next() {
+            Some("certificate") => "",
+            Some("client_ca") => "tls.certificate = \"/c\"\n",
+            _ => "tls.certificate = \"/c\"\ntls.client_ca = \"/c\"\n",
+        };
+        format!("[[listen]]\ntls.{line}\n{others}memcached = \"127.0.0.1:0\"\n")
     });
     walk("route", keys::ROUTE, |line| match line.starts_with("prefix") {
         true => format!("[[route]]\n{line}\npool = \"default\"\n"),
@@ -281,7 +298,7 @@ fn help_of_memcached_names_nothing_that_is_not_there() {
     }
     // The words by which suites decide what to test.
     let lower = help.to_lowercase();
-    for absent in ["sasl", "enable-ssl", "ssl_", "ext_path", "proxy_config", "no_drop_privileges"] {
+    for absent in ["sasl", "ext_path", "proxy_config", "no_drop_privileges"] {
         assert!(!lower.contains(absent), "{absent}");
     }
     assert!(help.contains("unix-socket"));

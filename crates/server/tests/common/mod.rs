@@ -2,9 +2,11 @@
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
 pub(crate) mod binary;
+pub(crate) mod tls;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use nuthatch_server::settings::{Address, ListenerSettings, Protocol, Settings};
@@ -16,7 +18,15 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// A TCP listener on a port that the system chooses.
 pub(crate) fn listener(pool: usize) -> ListenerSettings {
     let address = Address::Tcp("127.0.0.1:0".parse().expect("an address"));
-    ListenerSettings { address, protocol: Protocol::Auto, pool, tag: None, required: true }
+    ListenerSettings { address, protocol: Protocol::Auto, pool, tag: None, tls: None, required: true }
+}
+
+/// An address that no other test and no other process of this machine uses: the process id is part of it.
+pub(crate) fn own_address() -> SocketAddr {
+    static PORTS: AtomicU16 = AtomicU16::new(21_000);
+    let id = std::process::id();
+    let octets = [127, 1 + (id >> 14 & 0x7f) as u8, (id >> 7 & 0x7f) as u8, 1 + (id & 0x7f) as u8];
+    (octets, PORTS.fetch_add(1, Ordering::Relaxed)).into()
 }
 
 /// memcached's defaults on a free port, with the clock in the tests' hands.
@@ -38,8 +48,8 @@ pub(crate) fn address(server: &Running, index: usize) -> SocketAddr {
 }
 
 /// A client that sends bytes and expects bytes.
-pub(crate) struct Client {
-    pub(crate) stream: TcpStream,
+pub(crate) struct Client<S = TcpStream> {
+    pub(crate) stream: S,
 }
 
 impl Client {
@@ -53,7 +63,9 @@ impl Client {
         stream.set_nodelay(true).expect("no delay");
         Client { stream }
     }
+}
 
+impl<S: Read + Write> Client<S> {
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.write_all(bytes.as_ref()).expect("the server reads");
     }
