@@ -5,6 +5,7 @@
 //! | a flag or value that is not understood | 2 | 1 |
 //! | values that do not go together | 2 | 64 |
 //! | a file of users that cannot be used | 1 | 1 |
+//! | a file of certificates or keys that cannot be used | 1 | 64 |
 //! | an unknown user | 1 | 67 |
 //! | the system would not help: a port in use, a file that cannot be read | 1 | 71 |
 
@@ -20,7 +21,8 @@ pub(crate) struct Failure {
     status_memcached: u8,
 }
 
-/// `EX_NOUSER` and `EX_OSERR` of sysexits.h, which memcached exits with.
+/// `EX_USAGE`, `EX_NOUSER` and `EX_OSERR` of sysexits.h, which memcached exits with.
+const EX_USAGE: u8 = 64;
 const EX_NOUSER: u8 = 67;
 const EX_OSERR: u8 = 71;
 
@@ -38,6 +40,11 @@ impl Failure {
     /// A file of users cannot be used.
     pub(crate) fn credentials(sentence: impl Into<String>) -> Failure {
         Failure { sentence: sentence.into(), status: 1, status_memcached: 1 }
+    }
+
+    /// A file of certificates or keys cannot be used.
+    pub(crate) fn certificates(sentence: impl Into<String>) -> Failure {
+        Failure { sentence: sentence.into(), status: 1, status_memcached: EX_USAGE }
     }
 
     /// The user to become is not there.

@@ -4,9 +4,11 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::Path;
 
+use nuthatch_server::Server;
 use nuthatch_server::settings::{Address, Bytes, ListenerSettings, Loaded, Settings, Sources, VERSION};
 
 use crate::failure::Failure;
+use crate::serve;
 
 /// `nuthatch help`
 pub(crate) const HELP: &str = "\
@@ -38,8 +40,9 @@ Further:
 pub(crate) const HELP_CHECK: &str = "\
 Usage: nuthatch check FILE
 
-Reads a configuration file as `nuthatch serve --config FILE` would, opens nothing, and prints what it would start. The exit status
-is 0 when the file is right, 2 when it is not, 1 when it cannot be read. `nuthatch help config` prints a sample.
+Reads a configuration file as `nuthatch serve --config FILE` would, and the certificates it names, opens nothing, and prints what it
+would start. The exit status is 0 when the file is right, 2 when it is not, 1 when it or a certificate cannot be read. `nuthatch help
+config` prints a sample.
 ";
 
 /// `nuthatch help memcached`
@@ -53,7 +56,7 @@ Under that name it prints nothing, -h and -V answer as scripts expect, and exit 
 memcached-debug it has the debugtime command as well.
 
 What differs: it listens on loopback unless -l says otherwise. Options that tune slabs, LRU queues or the hash table are accepted
-and have nothing to act on; -v says which. -Z (TLS), ext_path and proxy_config are refused.
+and have nothing to act on; -v says which. ext_path and proxy_config are refused.
 ";
 
 /// `-i`
@@ -76,6 +79,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 pub(crate) fn check(path: &Path) -> Result<(), Failure> {
     let sources = Sources { args: vec!["--config".into(), path.into()], ..Sources::default() };
     let Loaded::Serve(settings, notes) = sources.load()? else { return Ok(()) };
+    Server::prepare((*settings).clone()).map_err(serve::failure)?;
     let mut text = format!("{}: right\n\n", path.display());
     text.push_str(&summary(&settings, &settings.listeners));
     for note in &notes {
@@ -89,7 +93,8 @@ pub(crate) fn greeting(settings: &Settings, listeners: &[ListenerSettings]) -> S
     let release = VERSION.split('-').next().unwrap_or(VERSION);
     let mut text = format!("Nuthatch {}, speaking memcached {release}.\n\n", env!("CARGO_PKG_VERSION"));
     text.push_str(&summary(settings, listeners));
-    if let Some(target) = listeners.iter().find_map(|listener| netcat_target(&listener.address)) {
+    let plain = |listener: &&ListenerSettings| listener.tls.is_none();
+    if let Some(target) = listeners.iter().filter(plain).find_map(|listener| netcat_target(&listener.address)) {
         let _ = write!(
             text,
             "\nTry it:\n  printf 'set greeting 0 60 5\\r\\nhello\\r\\nget greeting\\r\\nquit\\r\\n' | nc {target}\n"
@@ -106,9 +111,10 @@ fn summary(settings: &Settings, listeners: &[ListenerSettings]) -> String {
     let width = addresses.iter().map(String::len).max().unwrap_or(0);
     for (listener, address) in listeners.iter().zip(&addresses) {
         let tag = listener.tag.as_ref().map_or(String::new(), |tag| format!(", tag {tag}"));
+        let tls = listener.tls.as_ref().map_or(String::new(), |tls| format!(", {tls}"));
         let _ = writeln!(
             text,
-            "  listening  {address:width$}  {:6}  pool {}{tag}",
+            "  listening  {address:width$}  {:6}  pool {}{tag}{tls}",
             listener.protocol.word(),
             settings.pools[listener.pool].name
         );

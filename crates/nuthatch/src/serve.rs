@@ -3,7 +3,7 @@
 //! | signal | what happens |
 //! |---|---|
 //! | `INT`, `TERM`, `USR1` | answers in flight are finished, then the server ends; a second one ends it at once |
-//! | `HUP` | the configuration file and the files of users are read again and put in force; no connection is closed |
+//! | `HUP` | the configuration file and the files of users and certificates are read again and put in force; no connection is closed |
 
 use std::io::{self, Write as _};
 use std::process::exit;
@@ -37,6 +37,8 @@ pub(crate) fn serve(sources: &Sources) -> Result<(), Failure> {
     let name = if sources.as_memcached { "memcached" } else { "nuthatch" };
     let waiting = settings.process.daemonize.then(|| detach::detach(settings.verbosity)).transpose()?;
     say_notes(name, &settings, &notes);
+    // Before root is given up: a key may be readable by root alone.
+    let server = Server::prepare(settings.clone()).map_err(failure)?;
     process::prepare(&settings)?;
     if process::is_root() && settings.listeners.iter().any(|listener| !listener.address.is_local()) {
         complain!("{name}: warning: root serves the network; -u USER gives root up before anything is listened on");
@@ -48,7 +50,7 @@ pub(crate) fn serve(sources: &Sources) -> Result<(), Failure> {
     }
 
     let signals = Signals::catch()?;
-    let running = Arc::new(Server::start(settings.clone()).map_err(failure)?);
+    let running = Arc::new(server.start().map_err(failure)?);
     let bound = bound_listeners(&settings, &running.addresses());
     write_port_file(name, &settings, &bound);
     let pid_file = write_pid_file(name, &settings);
@@ -163,9 +165,10 @@ fn reload(running: &Running, name: &str, sources: &Sources) {
     complain!("{name}: reload: done");
 }
 
-fn failure(error: StartError) -> Failure {
+pub(crate) fn failure(error: StartError) -> Failure {
     match error {
         StartError::Credentials(error) => Failure::credentials(error.to_string()),
+        StartError::Tls(error) => Failure::certificates(error.to_string()),
         error => Failure::system(error.to_string()),
     }
 }
