@@ -43,6 +43,7 @@ packages=(
     php-cli php-memcached php-memcache
     python3 python3-venv python3-pylibmc
     perl libcache-memcached-fast-perl libcache-memcached-perl
+    libio-socket-ssl-perl               # memcached's own tests of TLS
     ruby ruby-dalli
     nginx-light
     apache2-bin                         # httpd and its modules without the service

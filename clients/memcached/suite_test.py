@@ -1,6 +1,7 @@
 """Runs memcached's own tests, unmodified, against the program that PROGRAM names.
 
 They are the tests of the release whose source SUITE names; skips-VERSION.txt says what of them is not held against the program.
+With the argument `tls`, their clients speak TLS and those that are about TLS do not skip themselves.
 """
 
 import concurrent.futures
@@ -16,6 +17,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 # Most of their time is spent asleep.
 AT_ONCE = 6
 PATIENCE_SECONDS = 150
+ENVIRONMENT = {**os.environ, "SSL_TEST": "1"} if sys.argv[1:] == ["tls"] else os.environ
 # Not about a server.
 NOT_RUN = {"whitespace.t", "multiversioning.t", "stress-memcached.pl"}
 
@@ -41,7 +43,7 @@ def run(directory, name, skipped):
     try:
         done = subprocess.run(
             ["perl", "-It/lib", f"t/{name}"], cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            errors="replace", timeout=PATIENCE_SECONDS,
+            errors="replace", timeout=PATIENCE_SECONDS, env=ENVIRONMENT,
         )
     except subprocess.TimeoutExpired:
         return 0, f"{name} did not end within {PATIENCE_SECONDS} seconds"

@@ -34,6 +34,7 @@ macro_rules! clients {
 
 clients! {
     memcacheds_own_tests_pass_but_for_the_skip_list: Tcp, ["/usr/bin/python3", "memcached/suite_test.py"];
+    memcacheds_own_tests_pass_over_tls_but_for_the_skip_list: Tcp, ["/usr/bin/python3", "memcached/suite_test.py", "tls"];
     memcapable_passes_text_and_binary: Tcp, ["bash", "libmemcached/memcapable_test.sh"];
     libmemcached_tools_work_over_tcp: Tcp, ["bash", "libmemcached/tools_test.sh"];
     libmemcached_tools_work_over_unix: Unix, ["bash", "libmemcached/tools_test.sh"];
@@ -45,6 +46,7 @@ clients! {
     pylibmc_works_over_unix: Unix, ["{clients}/python/bin/python", "python/pylibmc_test.py"];
     pymemcache_works_over_tcp: Tcp, ["{clients}/python/bin/python", "python/pymemcache_test.py"];
     pymemcache_works_over_unix: Unix, ["{clients}/python/bin/python", "python/pymemcache_test.py"];
+    pymemcache_works_over_tls: Tcp, ["{clients}/python/bin/python", "python/tls_test.py"];
     python_binary_memcached_works_over_tcp: Tcp, ["{clients}/python/bin/python", "python/bmemcached_test.py"];
     python_binary_memcached_works_over_unix: Unix, ["{clients}/python/bin/python", "python/bmemcached_test.py"];
     python_memcached_works_over_tcp: Tcp, ["{clients}/python/bin/python", "python/python_memcached_test.py"];
