@@ -32,7 +32,7 @@ impl Bench {
         }
     }
 
-    /// Runs `nuthatch bench WORDS --json` on `place`.
+    /// Runs `nuthatch bench WORDS --json` on `place`. What it says of its result is passed on to standard error.
     pub(crate) fn run<T: DeserializeOwned>(&self, place: Place, words: &[String]) -> Result<T, Failure> {
         let mut command = place.words();
         command.push(self.program.display().to_string());
@@ -46,16 +46,28 @@ impl Bench {
             .stderr(Stdio::inherit())
             .output()
             .map_err(|error| Failure::run(format!("bench: expected to run `{shown}`: {error}")))?;
-        if !output.status.success() {
-            return Err(Failure::run(format!("bench: `{shown}` ended with {}", output.status)));
-        }
-        serde_json::from_slice(&output.stdout)
-            .map_err(|error| Failure::run(format!("bench: expected a result from `{shown}`: {error}")))
+        serde_json::from_slice(&output.stdout).map_err(|error| {
+            let status = output.status;
+            Failure::run(format!("bench: expected a result from `{shown}`, which ended with {status}: {error}"))
+        })
     }
 
     /// Loads `server` from `place`.
+    ///
+    /// # Errors
+    /// When it cannot be loaded, when a value was wrong, or when more than one request in a thousand was answered by an
+    /// error. (memcached refuses a few writes for want of memory while it fills: it finds none to evict.)
     pub(crate) fn load(&self, server: &Server, place: Place, flags: &str) -> Result<Report, Failure> {
-        self.run(place, &words(server, flags))
+        let words = words(server, flags);
+        let report: Report = self.run(place, &words)?;
+        if report.wrong > 0 || report.errors * 1000 > report.requests {
+            let (wrong, errors, requests) = (report.wrong, report.errors, report.requests);
+            let shown = words.join(" ");
+            return Err(Failure::run(format!(
+                "bench: `nuthatch bench {shown}`: expected answers, got {errors} errors and {wrong} wrong values in {requests} requests"
+            )));
+        }
+        Ok(report)
     }
 }
 
