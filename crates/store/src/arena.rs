@@ -24,6 +24,18 @@ pub(crate) fn prefetch(at: *const u8) {
     let _ = at;
 }
 
+/// As [`prefetch`], for a line that will be written.
+#[inline]
+pub(crate) fn prefetch_to_write(at: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(at.cast::<i8>());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = at;
+}
+
 /// A range of writable memory: zeroed, or a part of a file. Pages are taken from the system when they are first touched.
 ///
 /// The range itself is never shared as a Rust reference: users make references to the parts they own.

@@ -325,22 +325,10 @@ impl Log {
     /// Brings bytes that will be written soon closer. A hint: it changes nothing but the time they take.
     #[inline]
     pub(crate) fn prefetch_write(&self, id: u32, offset: usize, bytes: usize) {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        {
-            let end = (offset + bytes).min(self.segment_bytes());
-            let mut at = offset;
-            while at < end {
-                // SAFETY: a prefetch reads and writes nothing; any address will do.
-                unsafe {
-                    std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(
-                        self.address(id, at).as_ptr().cast::<i8>(),
-                    );
-                }
-                at += 64;
-            }
+        let end = (offset + bytes).min(self.segment_bytes());
+        for at in (offset..end).step_by(64) {
+            arena::prefetch_to_write(self.address(id, at).as_ptr());
         }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = (id, offset, bytes);
     }
 
     /// Brings what reading the record at a place touches closer: what is known of its segment, and its first lines.
