@@ -97,7 +97,7 @@ pub use {
     delete::{DeleteOptions, DeleteOutcome},
     file::{Emptied, MemoryFile},
     meta::{MetaGet, MetaGetOutcome},
-    read::{Held, Hit, Pieces, Value},
+    read::{GROUP_KEYS, Held, Hit, Pieces, Value},
     restore::{Progress, Restored},
     scan::Cursor,
     stats::Stats,

@@ -316,9 +316,9 @@ impl Handle {
     }
 }
 
-/// Keys of which the memory is brought closer together. Two buckets, a segment and three lines of a record for each are as
-/// many lines as processors wait for at a time, several times over.
-const GROUP_KEYS: usize = 16;
+/// Keys of which [`Handle::get_many`] brings the memory closer together. Two buckets, a segment and three lines of a record
+/// for each are as many lines as processors wait for at a time, several times over.
+pub const GROUP_KEYS: usize = 16;
 
 /// Finds an item. The caller is pinned, and stays so while it uses the hit.
 #[inline]

@@ -4,16 +4,12 @@
 use std::ops::ControlFlow;
 
 use nuthatch_proto::ascii::reply;
-use nuthatch_store::{Hit, Miss, Seconds};
+use nuthatch_store::{GROUP_KEYS, Hit, Miss, Seconds};
 
 use super::Exec;
 use crate::conn::Output;
 use crate::counters::PoolCounter;
 use crate::shared::Live;
-
-/// Keys looked up together: enough that memory is busy all the time, few enough that the output is not filled much
-/// beyond its limit.
-const GROUP_KEYS: usize = 16;
 
 /// How the keys of one command are looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
