@@ -2,7 +2,8 @@
 //!
 //! Owns the choice of the segment that goes and of the items that stay. It is S3-FIFO (Yang et al., SOSP 2023) over
 //! segments: probation and main are queues of segments, the oldest of one of them is emptied, and what was hit since is
-//! copied on to main. A segment that is mostly holes is emptied first, without dropping anything.
+//! copied on to main. A segment that is mostly holes is emptied first, without dropping anything. What is kept and finds no
+//! room for its copy, a value of many segments in a small store, stays, and its segment goes to the queue's end.
 //!
 //! Called with the caller's lane locked and the caller not pinned. It never waits for another lane.
 
