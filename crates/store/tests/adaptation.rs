@@ -1,29 +1,21 @@
 //! Memory follows what is asked for: other sizes, other times to live. Each claim is a hit ratio beside that of a store
 //! that has known nothing else.
 
+mod common;
+
 use std::sync::Arc;
 
+use common::Random;
 use nuthatch_store::{Config, Handle, SetOptions, Store};
 
 const MEMORY: usize = 24 << 20;
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// One of `keys`, the first much more often than the last.
-    fn zipf(&mut self, keys: u64) -> u64 {
-        // The inverse of the distribution's continuous form for an exponent of 0.9.
-        let at = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
-        let top = (keys as f64).powf(0.1) - 1.0;
-        ((at * top + 1.0).powf(10.0) - 1.0) as u64
-    }
+/// One of `keys`, the first much more often than the last.
+fn zipf(random: &mut Random, keys: u64) -> u64 {
+    // The inverse of the distribution's continuous form for an exponent of 0.9.
+    let at = (random.next() >> 11) as f64 / (1u64 << 53) as f64;
+    let top = (keys as f64).powf(0.1) - 1.0;
+    ((at * top + 1.0).powf(10.0) - 1.0) as u64
 }
 
 /// A cache in front of something: what is not there is fetched and stored.
@@ -43,7 +35,7 @@ impl Cache {
 
     /// Asks for one key.
     fn ask(&mut self, name: &str, keys: u64, bytes: usize) -> bool {
-        let key = format!("{name}:{:012}", self.random.zipf(keys));
+        let key = format!("{name}:{:012}", zipf(&mut self.random, keys));
         if self.handle.get(key.as_bytes(), 1).is_some() {
             return true;
         }
@@ -105,7 +97,7 @@ fn expired_items_do_not_crowd_out_live_ones() {
     for now in 1..=600u32 {
         cache.handle.maintain(now);
         for _ in 0..150 {
-            let ttl = ttls[cache.random.next() as usize % 3];
+            let ttl = ttls[cache.random.below(3) as usize];
             let key = format!("short:{stored}");
             let options = SetOptions { expiry: now + ttl, ..SetOptions::default() };
             cache.handle.set(key.as_bytes(), &[b's'; 1000], &options, now);

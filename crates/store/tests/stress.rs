@@ -1,6 +1,8 @@
 //! Threads that write, read, count, delete and resize at once, in a store too small for them, each reader verifying
 //! every byte it gets.
 
+mod common;
+
 use std::{
     ops::ControlFlow,
     sync::{
@@ -10,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use common::Random;
 use nuthatch_store::{
     ArithOptions, ArithOutcome, Config, DeleteOptions, Handle, NEVER, SetMode, SetOptions, SetOutcome, Store,
 };
@@ -18,21 +21,6 @@ use nuthatch_store::{
 fn duration() -> Duration {
     let seconds = std::env::var("STRESS_SECONDS").ok().and_then(|n| n.parse().ok());
     Duration::from_millis(seconds.map_or(if cfg!(miri) { 1 } else { 2500 }, |n: u64| n * 1000))
-}
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
 }
 
 /// A value that says which key and version it is of, in every byte.
