@@ -130,6 +130,11 @@ fn summary(settings: &Settings, listeners: &[ListenerSettings]) -> String {
             if pool.evict { "evicting when full" } else { "refusing when full" }
         );
     }
+    for fleet in &settings.fleets {
+        let distribution = fleet.placement.distribution.name();
+        let sources: Vec<String> = fleet.servers.iter().map(ToString::to_string).collect();
+        let _ = writeln!(text, "  fleet      {}: {distribution} over {}", fleet.name, sources.join(", "));
+    }
     for route in &settings.routes {
         let prefix = String::from_utf8_lossy(&route.prefix);
         let _ = writeln!(text, "  route      keys beginning {prefix:?}: pool {}", settings.pools[route.pool].name);

@@ -5,6 +5,8 @@
 
 use std::path::PathBuf;
 
+use nuthatch_fleet::FleetSettings;
+
 use super::knob::Bytes;
 use super::listen::{self, Interface};
 use super::problem::{Note, Problem};
@@ -59,6 +61,7 @@ pub(super) struct Draft {
     pub(super) pools: Vec<PoolDraft>,
     pub(super) listens: Vec<ListenDraft>,
     pub(super) routes: Vec<RouteDraft>,
+    pub(super) fleets: Vec<FleetDraft>,
     pub(super) notes: Vec<Note>,
 }
 
@@ -90,6 +93,15 @@ pub(super) struct RouteDraft {
     pub(super) pool: Option<String>,
 }
 
+/// One `[fleet.NAME]`.
+pub(super) struct FleetDraft {
+    pub(super) fleet: FleetSettings,
+    /// Where it stands: `FILE:LINE`.
+    pub(super) place: String,
+    /// Where each of its keys stands.
+    pub(super) key_places: Vec<(String, String)>,
+}
+
 impl Draft {
     /// Checks everything against everything else.
     pub(super) fn finish(mut self) -> Result<(Settings, Vec<Note>), Problem> {
@@ -98,6 +110,7 @@ impl Draft {
         self.finish_tls()?;
         self.settings.listeners = self.finish_listeners()?;
         self.settings.routes = self.finish_routes()?;
+        self.settings.fleets = self.finish_fleets()?;
         self.finish_reported()?;
         self.warn_of_the_open();
         Ok((self.settings, self.notes))

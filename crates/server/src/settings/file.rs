@@ -9,10 +9,10 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::draft::{Draft, ListenDraft, PoolDraft, RouteDraft};
-use super::keys;
+use super::draft::{Draft, FleetDraft, ListenDraft, PoolDraft, RouteDraft};
 use super::knob::{Action, Effect, Knob};
 use super::problem::{Kind, Problem};
+use super::{fleet, keys};
 
 /// Reads the file at `path` into `draft`.
 pub(super) fn read(path: &Path, draft: &mut Draft) -> Result<(), Problem> {
@@ -50,6 +50,11 @@ impl Reader<'_> {
                         self.pool(name, value, draft)?;
                     }
                 }
+                "fleet" => {
+                    for (name, value) in self.table("fleet", value)? {
+                        self.fleet(name, value, draft)?;
+                    }
+                }
                 "listen" => {
                     for (value, place) in self.tables("listen", value)? {
                         let mut listen = ListenDraft { place, ..ListenDraft::default() };
@@ -69,7 +74,7 @@ impl Reader<'_> {
                     return Err(Problem::value(match later {
                         Some((_, reason)) => format!("{at}: {other}: {reason}"),
                         None => format!(
-                            "{at}: {other}: no such table, expected [server], [pool.NAME], [[listen]] or [[route]]"
+                            "{at}: {other}: no such table, expected [server], [pool.NAME], [fleet.NAME], [[listen]] or [[route]]"
                         ),
                     }));
                 }
@@ -84,15 +89,7 @@ impl Reader<'_> {
         value: &Spanned<DeValue<'_>>,
         draft: &mut Draft,
     ) -> Result<(), Problem> {
-        let at = self.at(name.span());
-        let title = name.get_ref();
-        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        if title.is_empty() || title.len() > 64 || !title.bytes().all(is_name) {
-            return Err(Problem::value(format!(
-                "{at}: pool.{title}: expected a name of 1 to 64 letters, digits, - and _"
-            )));
-        }
-        let what = format!("pool.{title}");
+        let (title, what, at) = self.title("pool", name)?;
         let mut pool = PoolDraft::at(title, at);
         let table = self.table(&what, value)?;
         self.knobs(&what, keys::POOL, table, &mut pool)?;
@@ -102,6 +99,37 @@ impl Reader<'_> {
             .map(|(key, _)| format!("{}: {what}.item_max", self.at(key.span())));
         draft.pools.push(pool);
         Ok(())
+    }
+
+    fn fleet(
+        &self,
+        name: &Spanned<std::borrow::Cow<'_, str>>,
+        value: &Spanned<DeValue<'_>>,
+        draft: &mut Draft,
+    ) -> Result<(), Problem> {
+        let (title, what, at) = self.title("fleet", name)?;
+        let mut fleet = FleetDraft::at(title, at);
+        let table = self.table(&what, value)?;
+        self.knobs(&what, fleet::KEYS, table, &mut fleet)?;
+        fleet.key_places = table.iter().map(|(key, _)| (key.get_ref().to_string(), self.at(key.span()))).collect();
+        draft.fleets.push(fleet);
+        Ok(())
+    }
+
+    /// The name of a table of `kind`, the whole key that leads to it, and its place.
+    fn title<'n>(
+        &self,
+        kind: &str,
+        name: &'n Spanned<std::borrow::Cow<'_, str>>,
+    ) -> Result<(&'n str, String, String), Problem> {
+        let (at, title) = (self.at(name.span()), name.get_ref().as_ref());
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        if title.is_empty() || title.len() > 64 || !title.bytes().all(is_name) {
+            return Err(Problem::value(format!(
+                "{at}: {kind}.{title}: expected a name of 1 to 64 letters, digits, - and _"
+            )));
+        }
+        Ok((title, format!("{kind}.{title}"), at))
     }
 
     /// Puts every key of `table` into `draft`.
@@ -125,14 +153,31 @@ impl Reader<'_> {
                 self.knobs(&format!("{what}.{name}"), keys, table, draft)?;
                 continue;
             }
+            if let (Action::Texts { add, .. }, Some(array)) = (&knob.action, value.get_ref().as_array())
+                && !array.is_empty()
+            {
+                for element in array {
+                    let taken = match element.get_ref().as_str() {
+                        Some(text) => add(draft, text),
+                        None => Err("a string".to_owned()),
+                    };
+                    taken.map_err(|expected| self.unexpected(element.span(), what, name, &expected))?;
+                }
+                continue;
+            }
             let text = as_text(knob, value.get_ref());
             if !text.is_some_and(|text| knob.set(draft, Some(&text))) {
-                let at = self.at(value.span());
-                let given = self.text.get(value.span()).unwrap_or_default().lines().next().unwrap_or_default();
-                return Err(Problem::value(format!("{at}: {what}.{name}: expected {}, not {given}", knob.expected())));
+                return Err(self.unexpected(value.span(), what, name, &knob.expected()));
             }
         }
         Ok(())
+    }
+
+    /// Says that what stands at `span` is not what was expected.
+    fn unexpected(&self, span: Range<usize>, what: &str, name: &str, expected: &str) -> Problem {
+        let at = self.at(span.clone());
+        let given = self.text.get(span).unwrap_or_default().lines().next().unwrap_or_default();
+        Problem::value(format!("{at}: {what}.{name}: expected {expected}, not {given}"))
     }
 
     fn table<'v, 'i>(&self, what: &str, value: &'v Spanned<DeValue<'i>>) -> Result<&'v DeTable<'i>, Problem> {
@@ -187,8 +232,8 @@ fn as_text<T>(knob: &Knob<T>, value: &DeValue<'_>) -> Option<String> {
         Action::Switch(_) => value.as_bool().map(|on| on.to_string()),
         Action::Integer { .. } => whole(value),
         Action::Real { .. } => value.as_float().map(|float| float.as_str().to_owned()).or_else(|| whole(value)),
-        Action::Size { .. } | Action::Seconds(_) => string(value).or_else(|| whole(value)),
+        Action::Size { .. } | Action::Seconds(_) | Action::Time { .. } => string(value).or_else(|| whole(value)),
         Action::Choice(..) | Action::Text { .. } => string(value),
-        Action::Table { .. } => None,
+        Action::Table { .. } | Action::Texts { .. } => None,
     }
 }

@@ -17,7 +17,6 @@ const NO_HTTP: Effect = Effect::Refused("this build has no HTTP listeners yet");
 
 /// Tables and arrays of later doors, and what this build lacks for them.
 pub(super) static LATER: &[(&str, &str)] = &[
-    ("fleet", "this build has no fleets of memcached servers yet"),
     ("table", "this build serves no SQL tables yet"),
     ("origin", "this build has no HTTP origins yet"),
     ("admin", "this build has no admin listener yet"),

@@ -4,6 +4,7 @@
 //! prints its line of `--help` and its row of the reference page. A bound or a default is written nowhere else.
 
 use std::fmt;
+use std::time::Duration;
 
 /// One thing that can be set, on a draft of type `T`.
 pub(super) struct Knob<T: 'static> {
@@ -88,6 +89,13 @@ pub(super) enum Action<T: 'static> {
     },
     /// A time in seconds.
     Seconds(fn(&mut T, u32)),
+    /// A time that may be shorter than a second.
+    Time {
+        /// Shortest.
+        min: Duration,
+        /// Takes it.
+        set: fn(&mut T, Duration),
+    },
     /// One of some words.
     Choice(&'static [&'static str], fn(&mut T, &str)),
     /// A table of the file, with keys of its own that act on the same draft once it was opened.
@@ -96,6 +104,13 @@ pub(super) enum Action<T: 'static> {
         keys: &'static [Knob<T>],
         /// Takes note of it.
         open: fn(&mut T),
+    },
+    /// An array of texts that is not empty; each is taken by itself.
+    Texts {
+        /// What each should be, to end the sentence "expected an array of strings, each …".
+        expected: &'static str,
+        /// Takes one; the error ends the sentence "expected …".
+        add: fn(&mut T, &str) -> Result<(), String>,
     },
     /// Text; false says that it is not of the expected form.
     Text {
@@ -175,7 +190,12 @@ impl<T> Knob<T> {
                 format!("a size from {} to {}{}", Bytes(*min), Bytes(*max), unit_note(*unit))
             }
             Action::Seconds(_) => "a time in seconds, such as 30, 90s, 5m or 2h".to_owned(),
+            Action::Time { min, .. } if min.is_zero() => {
+                "a time, such as 250ms, 4s, 5m or a number of seconds".to_owned()
+            }
+            Action::Time { min, .. } => format!("a time from {min:?} up, such as 250ms, 4s, 5m or a number of seconds"),
             Action::Choice(words, _) => format!("one of {}", words.join(", ")),
+            Action::Texts { expected, .. } => format!("an array of strings, each {expected}"),
             Action::Table { .. } => "a table".to_owned(),
             Action::Text { expected, .. } => (*expected).to_owned(),
         }
@@ -207,12 +227,16 @@ impl<T> Knob<T> {
                 Some(number) => set(draft, number),
                 None => return false,
             },
+            Action::Time { min, set } => match time(given) {
+                Some(time) if time >= *min => set(draft, time),
+                _ => return false,
+            },
             Action::Choice(words, set) => match words.contains(&given) {
                 true => set(draft, given),
                 false => return false,
             },
-            // Its keys are set one by one.
-            Action::Table { .. } => return false,
+            // Its keys, or its elements, are set one by one.
+            Action::Table { .. } | Action::Texts { .. } => return false,
             Action::Text { set, .. } => return set(draft, given),
         }
         true
@@ -248,6 +272,15 @@ fn seconds(text: &str) -> Option<u32> {
         return None;
     }
     digits.parse::<u32>().ok()?.checked_mul(scale)
+}
+
+/// Reads a time: as `seconds`, or digits and `ms`.
+fn time(text: &str) -> Option<Duration> {
+    let Some(digits) = text.strip_suffix("ms") else {
+        return seconds(text).map(|seconds| Duration::from_secs(u64::from(seconds)));
+    };
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|_| is_number).map(|number: u32| Duration::from_millis(u64::from(number)))
 }
 
 /// A number of bytes as an operator writes it, e.g. `64 MiB`.
@@ -300,6 +333,17 @@ mod tests {
         );
         for wrong in ["", "s", "-1", "1.5", "+3", "5 m", "4294967295m"] {
             assert_eq!(seconds(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn short_times_are_milliseconds() {
+        assert_eq!(
+            ["250ms", "0", "2", "5m"].map(|text| time(text).map(|time| time.as_millis())),
+            [Some(250), Some(0), Some(2000), Some(300_000)]
+        );
+        for wrong in ["", "ms", "-1ms", "+1ms", "1.5ms", "4294967296ms", "5 ms"] {
+            assert_eq!(time(wrong), None, "{wrong}");
         }
     }
 

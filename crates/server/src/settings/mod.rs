@@ -16,6 +16,7 @@ mod draft;
 mod extended;
 mod file;
 mod flags;
+mod fleet;
 mod keys;
 mod knob;
 mod listen;
@@ -31,6 +32,7 @@ mod tls;
 pub use ciphers::Ciphers;
 pub use draft::Asked;
 pub use knob::Bytes;
+pub use nuthatch_fleet::FleetSettings;
 pub use problem::{Note, Problem};
 pub use reload::Reload;
 pub use sources::{Loaded, Sources};
@@ -61,6 +63,8 @@ pub struct Settings {
     pub pools: Vec<PoolSettings>,
     /// What is listened on, in the order it was said.
     pub listeners: Vec<ListenerSettings>,
+    /// Memcached servers that pools may stand in front of, in the order of the file.
+    pub fleets: Vec<FleetSettings>,
     /// Key prefixes that go to a pool of their own, whatever the listener says; longest prefix first.
     pub routes: Vec<RouteSettings>,
 
@@ -301,6 +305,7 @@ impl Default for Settings {
         Settings {
             pools: vec![PoolSettings::named("default")],
             listeners: loopback(PORT_DEFAULT, Address::Tcp, Protocol::Auto),
+            fleets: Vec::new(),
             routes: Vec::new(),
             workers: 4,
             connections_max: 1024,

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::flags::Group;
 use super::knob::{Action, Effect, Knob, OnReload};
-use super::{VERSION, extended, flags, keys};
+use super::{VERSION, extended, flags, fleet, keys};
 
 /// Columns of a terminal that help is wrapped to.
 const COLUMNS: usize = 100;
@@ -86,6 +86,7 @@ pub fn page() -> String {
     let _ = writeln!(out, "- These need a restart: {}.", at_restart().collect::<Vec<_>>().join(", "));
     file_section(&mut out, "`[server]`", keys::SERVER);
     file_section(&mut out, "`[pool.NAME]`", keys::POOL);
+    file_section(&mut out, "`[fleet.NAME]`", fleet::KEYS);
     file_section(&mut out, "`[[listen]]`", keys::LISTEN);
     file_section(&mut out, "`tls` of `[[listen]]`", keys::LISTEN_TLS);
     file_section(&mut out, "`[[route]]`", keys::ROUTE);
@@ -110,6 +111,10 @@ pub fn sample() -> String {
         wrapped_comment(&mut out, knob.about);
         let _ = writeln!(out, "# {} = {}", knob.name, if knob.name == "pool" { "\"default\"" } else { "\"page:\"" });
     }
+    out.push_str(
+        "\n# Memcached servers that keys are spread over. Several fleets may follow. docs/fleet.md tells of them.\n",
+    );
+    sample_comment(&mut out, "[fleet.shared]", fleet::KEYS);
     out
 }
 
@@ -145,6 +150,7 @@ fn at_restart() -> impl Iterator<Item = String> {
     let tables = [
         of("", keys::SERVER),
         of("pool.NAME.", keys::POOL),
+        of("fleet.NAME.", fleet::KEYS),
         of("listen.", keys::LISTEN),
         of("listen.tls.", keys::LISTEN_TLS),
         of("route.", keys::ROUTE),
@@ -167,6 +173,15 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("client_ca", "\"/etc/nuthatch/clients.pem\""),
     ("client_certificate", "\"required\""),
     ("ciphers", "\"HIGH\""),
+    ("servers", "[\"10.0.0.40:11211\", \"10.0.0.41:11211 weight=2\", \"unix:/run/memcached.sock\"]"),
+    ("resolvers", "[\"10.0.0.53:53\"]"),
+    ("hash", "\"md5\""),
+    ("namespace", "\"shop:\""),
+    ("hash_tag", "\"{}\""),
+    ("spare", "[\"10.0.0.50:11211\"]"),
+    ("warm_from", "\"other\""),
+    ("shadow", "\"other\""),
+    ("migrate_from", "\"other\""),
 ];
 
 fn sample_table<T>(out: &mut String, heading: &str, knobs: &[Knob<T>]) {
@@ -189,9 +204,14 @@ fn sample_table<T>(out: &mut String, heading: &str, knobs: &[Knob<T>]) {
     }
 }
 
-/// A table that is left out as a whole: with its heading a comment, its keys are comments as well.
+/// A table that is left out as a whole, with what it is for.
 fn sample_inner_table<T>(out: &mut String, heading: &str, about: &str, knobs: &[Knob<T>]) {
     wrapped_comment(out, about);
+    sample_comment(out, heading, knobs);
+}
+
+/// A table of which every line is a comment.
+fn sample_comment<T>(out: &mut String, heading: &str, knobs: &[Knob<T>]) {
     let mut keys = String::new();
     sample_table(&mut keys, heading, knobs);
     for line in keys.lines().filter(|line| !line.is_empty()) {

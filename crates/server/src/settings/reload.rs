@@ -62,6 +62,16 @@ impl Settings {
             "core_dumps": process.core_dumps;
             "lock_memory": process.lock_memory;
         }
+        for fleet in &newer.fleets {
+            match self.fleets.iter().find(|older| older.name == fleet.name) {
+                Some(older) if older == fleet => {}
+                Some(_) => reload.changed.push(format!("fleet.{}: changed", fleet.name)),
+                None => reload.changed.push(format!("fleet.{}: added", fleet.name)),
+            }
+        }
+        for older in self.fleets.iter().filter(|older| newer.fleets.iter().all(|fleet| fleet.name != older.name)) {
+            reload.changed.push(format!("fleet.{}: removed", older.name));
+        }
         if self.named_routes() != newer.named_routes() {
             reload.changed.push("routes".to_owned());
         }
@@ -79,7 +89,7 @@ mod tests {
     use super::super::draft::Draft;
     use super::super::keys;
     use super::super::knob::{Action, OnReload};
-    use super::super::{PoolSettings, RouteSettings};
+    use super::super::{FleetSettings, PoolSettings, RouteSettings};
     use super::*;
 
     #[test]
@@ -115,6 +125,18 @@ mod tests {
         let settings = Settings::default();
         let reload = settings.diff(&settings);
         assert_eq!(reload, Reload { settings: settings.clone(), changed: vec![], waiting: vec![] });
+    }
+
+    #[test]
+    fn fleets_are_compared_by_their_names() {
+        let with = |fleets: Vec<FleetSettings>| Settings { fleets, ..Settings::default() };
+        let (one, other) = (FleetSettings::named("one"), FleetSettings::named("other"));
+        let changed = FleetSettings { replicas: 1, ..one.clone() };
+        let older = with(vec![one.clone(), other.clone()]);
+        assert!(older.diff(&with(vec![other.clone(), one.clone()])).changed.is_empty());
+        assert_eq!(older.diff(&with(vec![changed, other])).changed, ["fleet.one: changed"]);
+        assert_eq!(with(vec![]).diff(&with(vec![one.clone()])).changed, ["fleet.one: added"]);
+        assert_eq!(with(vec![one]).diff(&with(vec![])).changed, ["fleet.one: removed"]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Walks the tables: every flag, option and key is taken where it should be and refused with its sentence where it should not.
 
+mod fleets;
 mod tls;
 
 use std::collections::HashSet;
@@ -83,6 +84,8 @@ fn examples<T>(knob: &Knob<T>) -> (Option<String>, Option<String>) {
         (Action::Real { above, .. }, _) => (Some((above + 0.5).to_string()), Some(above.to_string())),
         (Action::Size { .. }, _) => (some("512k").filter(|_| knob.name != "memory-limit").or(some("64")), some("12q")),
         (Action::Seconds(_), _) => (some("90s"), some("soon")),
+        (Action::Time { .. }, _) => (some("1500ms"), some("soon")),
+        (Action::Text { .. }, "hash_tag") => (some("{}"), some("{")),
         (Action::Choice(words, _), _) => (some(words[0]), some("neither")),
         (Action::Text { .. }, "listen") => (some("127.0.0.1:0"), some("")),
         (Action::Text { .. }, "unix-mask") => (some("0660"), some("800")),
@@ -91,7 +94,7 @@ fn examples<T>(knob: &Knob<T>) -> (Option<String>, Option<String>) {
         (Action::Text { .. }, "resp_obj_mem_limit") => (some("5"), None),
         (Action::Text { .. }, "ciphers" | "ssl_ciphers") => (some("HIGH"), some("RC4-MD5")),
         (Action::Text { .. }, _) => (some("x"), some("")),
-        (Action::Table { .. }, _) => (None, None),
+        (Action::Table { .. } | Action::Texts { .. }, _) => (None, None),
     }
 }
 
@@ -178,35 +181,38 @@ fn what_would_lose_data_or_safety_is_refused_with_the_reason() {
     }
 }
 
+/// Sets each key by itself, to what it takes and to what it does not; `text` makes a file of its line, which is the second.
+fn walk<T>(what: &str, knobs: &[Knob<T>], text: impl Fn(&str) -> String) {
+    for knob in knobs {
+        let good = match (knob.name, &knob.action) {
+            ("memcached", _) => "\"127.0.0.1:0\"".to_owned(),
+            ("pool", _) => "\"default\"".to_owned(),
+            ("memory", _) => "\"64MiB\"".to_owned(),
+            ("mode", _) => "\"0660\"".to_owned(),
+            ("tls", _) => "{ certificate = \"/c\" }".to_owned(),
+            (_, Action::Texts { .. }) => "[\"127.0.0.1:1\"]".to_owned(),
+            (_, Action::Switch(_)) => "true".to_owned(),
+            (_, Action::Integer { .. }) => examples(knob).0.unwrap(),
+            _ => format!("{:?}", examples(knob).0.unwrap()),
+        };
+        let file = File::new(&format!("{what}-{}", knob.name), &text(&format!("{} = {good}", knob.name)));
+        let result = file.try_load(&[]);
+        if let Effect::Refused(reason) = knob.effect {
+            let sentence = result.expect_err(knob.name).to_string();
+            assert!(sentence.ends_with(&format!(":2: {what}.{}: {reason}", knob.name)), "{sentence}");
+            continue;
+        }
+        result.unwrap_or_else(|problem| panic!("{problem}"));
+        let bad = text(&format!("{} = []", knob.name));
+        assert_eq!(
+            file_problem(&format!("bad-{what}-{}", knob.name), &bad),
+            format!("n.toml:2: {what}.{}: expected {}, not []", knob.name, knob.expected())
+        );
+    }
+}
+
 #[test]
 fn every_key_of_the_file_is_taken_and_refuses_a_bad_value() {
-    fn walk<T>(what: &str, knobs: &[Knob<T>], text: impl Fn(&str) -> String) {
-        for knob in knobs {
-            let good = match (knob.name, &knob.action) {
-                ("memcached", _) => "\"127.0.0.1:0\"".to_owned(),
-                ("pool", _) => "\"default\"".to_owned(),
-                ("memory", _) => "\"64MiB\"".to_owned(),
-                ("mode", _) => "\"0660\"".to_owned(),
-                ("tls", _) => "{ certificate = \"/c\" }".to_owned(),
-                (_, Action::Switch(_)) => "true".to_owned(),
-                (_, Action::Integer { .. }) => examples(knob).0.unwrap(),
-                _ => format!("{:?}", examples(knob).0.unwrap()),
-            };
-            let file = File::new(&format!("{what}-{}", knob.name), &text(&format!("{} = {good}", knob.name)));
-            let result = file.try_load(&[]);
-            if let Effect::Refused(reason) = knob.effect {
-                let sentence = result.expect_err(knob.name).to_string();
-                assert!(sentence.ends_with(&format!(":2: {what}.{}: {reason}", knob.name)), "{sentence}");
-                continue;
-            }
-            result.unwrap_or_else(|problem| panic!("{problem}"));
-            let bad = text(&format!("{} = []", knob.name));
-            assert_eq!(
-                file_problem(&format!("bad-{what}-{}", knob.name), &bad),
-                format!("n.toml:2: {what}.{}: expected {}, not []", knob.name, knob.expected())
-            );
-        }
-    }
     walk("server", keys::SERVER, |line| format!("[server]\n{line}\n"));
     walk("pool.default", keys::POOL, |line| format!("[pool.default]\n{line}\n"));
     walk("listen", keys::LISTEN, |line| match line.split(' ').next() {
@@ -602,7 +608,7 @@ fn a_bad_file_is_one_sentence_with_file_line_key_and_what_was_expected() {
         (
             "table",
             "[servers]\n",
-            "n.toml:1: servers: no such table, expected [server], [pool.NAME], [[listen]] or [[route]]",
+            "n.toml:1: servers: no such table, expected [server], [pool.NAME], [fleet.NAME], [[listen]] or [[route]]",
         ),
         (
             "key",
@@ -672,11 +678,6 @@ fn a_bad_file_is_one_sentence_with_file_line_key_and_what_was_expected() {
             "route-twice",
             "[[route]]\nprefix = \"p\"\npool = \"default\"\n[[route]]\nprefix = \"p\"\npool = \"default\"\n",
             "n.toml:4: route.prefix: expected each prefix once, \"p\" was routed before",
-        ),
-        (
-            "fleet",
-            "[fleet.shared]\nservers = []\n",
-            "n.toml:1: fleet: this build has no fleets of memcached servers yet",
         ),
         ("http", "[[listen]]\nhttp = \"0.0.0.0:80\"\n", "n.toml:2: listen.http: this build has no HTTP listeners yet"),
         ("backend", "[pool.a]\nbackend = \"shared\"\n", "n.toml:2: pool.a.backend: this build has no backends yet"),
