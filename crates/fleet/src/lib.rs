@@ -6,5 +6,5 @@ pub mod membership;
 pub mod placement;
 mod settings;
 
-pub use placement::{Distribution, Hash, ServerSpec};
+pub use placement::{Distribution, Hash, Placement, ServerSpec};
 pub use settings::{Compression, FleetSettings, OnFailure, PlacementSettings, Protocol};

@@ -26,7 +26,7 @@ pub enum Distribution {
     Pymemcache,
     /// Jump consistent hash (Lamping and Veach, 2014): no table, but servers come and go only at the end of the list.
     Jump,
-    /// The highest weighted score of the key and the server's label (see `placement::rendezvous`).
+    /// The highest score, in proportion to weights, of the key and the server: XXH3, splitmix64 and `-weight / ln u`.
     Rendezvous,
 }
 

@@ -44,6 +44,16 @@ impl ServerSpec {
         self.host.starts_with('/')
     }
 
+    /// `HOST:PORT` without brackets, or the path: what clients other than libmemcached make their labels of.
+    pub(super) fn label(&self) -> String {
+        if self.is_unix() { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
+    }
+
+    /// Its name where it has one.
+    pub(super) fn label_or_name(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.label())
+    }
+
     /// Whether both are one server: weights and names do not tell servers apart.
     pub fn is_same_server(&self, other: &ServerSpec) -> bool {
         self.host == other.host && (self.is_unix() || self.port == other.port)
