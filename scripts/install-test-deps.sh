@@ -47,6 +47,8 @@ packages=(
     ruby ruby-dalli
     nginx-light
     apache2-bin                         # httpd and its modules without the service
+    nutcracker                          # twemproxy
+    etcd-server                         # keeps lists of servers
 )
 
 # A program that may have come from elsewhere, and the packages that bring it when it is missing.
@@ -103,10 +105,10 @@ install_packages() {
         say "all Debian packages are in place"
         return
     fi
-    for port in 80 6379 11211; do
+    for port in 80 2379 6379 11211 22121; do
         listening "$port" || ports+=("$port")
     done
-    for service in memcached nginx apache2 redis-server; do
+    for service in memcached nginx apache2 nutcracker etcd redis-server; do
         installed "$service" || services+=("$service")
     done
 

@@ -18,6 +18,7 @@ pub mod conversation;
 pub mod dice;
 pub mod hostile;
 pub mod model;
+pub mod program;
 pub mod spawn;
 pub mod transcript;
 pub mod wire;

@@ -4,11 +4,10 @@
 //! that first. `NUTHATCH_TEST_SERVER=target/clients/memcached-1.6.45/memcached-debug` runs the same tests against memcached, which is how
 //! they are proved.
 
-use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::time::Duration;
 
+use nuthatch_testkit::program::{self, Program};
 use nuthatch_testkit::{Launch, spawn};
 
 /// How long one client's test may take; most take a second or two, memcached's own tests a minute or two of mostly sleep.
@@ -85,72 +84,23 @@ fn run(over: Over, program: &[&str]) {
     let more: Vec<_> = (0..3).map(|_| Launch::memcached().start()).collect();
     let servers: Vec<_> = more.iter().map(|server| server.address().to_string()).collect();
 
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the crate is two levels down");
-    let sources = repository.join("clients");
-    let clients = std::env::var_os("NUTHATCH_CLIENTS_DIR").map_or(repository.join("target/clients"), PathBuf::from);
-    let clients = clients.to_str().expect("the clients' directory is UTF-8");
-    let words: Vec<_> = program.iter().map(|word| word.replace("{clients}", clients)).collect();
-
-    let path = std::env::var("PATH").unwrap_or_default();
     let clock = if spawn::other_server().is_some() { "real" } else { "debugtime" };
-    let mut child = Command::new(&words[0])
-        .args(&words[1..])
-        .current_dir(&sources)
-        .env("PATH", format!("{path}:/usr/sbin:/sbin"))
+    let stdout = Program::new(program)
         .env("SERVER", server.address().to_string())
         .env("SERVERS", servers.join(" "))
         .env("CLOCK", clock)
         .env("PROGRAM", server.program())
-        .env("SUITE", memcached_source(&sources, Path::new(clients)))
-        .env("NODE_PATH", format!("{clients}/node/node_modules"))
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap_or_else(|error| panic!("cannot run {}: {error}; scripts/install-test-deps.sh installs it", words[0]));
-
-    let (stdout, stderr) = (reader(child.stdout.take()), reader(child.stderr.take()));
-    let deadline = Instant::now() + PATIENCE;
-    let status = loop {
-        if let Some(status) = child.try_wait().expect("a child's status can be asked") {
-            break status;
-        }
-        if Instant::now() > deadline {
-            child.kill().expect("a child of ours can be killed");
-            break child.wait().expect("a killed child ends");
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    };
-    let (stdout, stderr) =
-        (stdout.join().expect("reading does not panic"), stderr.join().expect("reading does not panic"));
-    let last = stdout.lines().last().unwrap_or_default();
-    let checks = last.strip_prefix("ok ").and_then(|count| count.parse::<u32>().ok()).unwrap_or(0);
-    assert!(
-        status.success() && checks > 0,
-        "{} ended with {status} after at most {PATIENCE:?}; it wrote:\n{stdout}\n{stderr}\nthe server wrote:\n{}",
-        words.join(" "),
-        server.stderr()
-    );
+        .env("SUITE", memcached_source())
+        .run(PATIENCE, || format!("the server wrote:\n{}", server.stderr()));
     print!("{stdout}");
 }
 
 /// Where memcached's own tests are: those of the release that is behaved like, or else of Debian's memcached.
-fn memcached_source(sources: &Path, clients: &Path) -> PathBuf {
-    let release =
-        std::fs::read_to_string(sources.join("memcached/release.txt")).expect("the release is in the repository");
+fn memcached_source() -> PathBuf {
+    let release = std::fs::read_to_string(program::repository().join("clients/memcached/release.txt"))
+        .expect("the release is in the repository");
     let version = release.split(' ').next().unwrap_or_default();
+    let clients = program::clients_dir();
     let built = clients.join(format!("memcached-{version}"));
     if built.join("memcached-debug").exists() { built } else { clients.join("memcached-source/source") }
-}
-
-/// Reads a pipe to its end beside the test, so that a client that writes much is not stopped by it.
-fn reader(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
-    let mut pipe = pipe.expect("the pipe was asked for");
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        // A client that was killed leaves its pipe to what it started; what was read until then is what is shown.
-        let _ = pipe.read_to_end(&mut bytes);
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
 }

@@ -32,7 +32,7 @@ pub enum Hash {
     Murmur3,
     /// Jenkins' lookup3 (`hashlittle`) with the initial value 13.
     Jenkins,
-    /// twemproxy's `crc16` (XModem's).
+    /// twemproxy's `crc16` (XModem's, and what is shifted out of it).
     Crc16,
     /// The whole CRC-32, as twemproxy's `crc32a`.
     Crc32a,

@@ -119,6 +119,13 @@ impl Placement {
                 (server.host.as_bytes(), server.port)
             });
         }
+        if matches!(settings.distribution, Distribution::Twemproxy | Distribution::TwemproxyModula) {
+            // twemproxy has its servers in the order of their names, shorter ones first, whatever the order of its file.
+            order.sort_by_cached_key(|index| {
+                let name = Labels::Twemproxy.stem(&servers[usize::from(*index)]);
+                (name.len(), name)
+            });
+        }
         let mut placement = Placement {
             settings: settings.clone(),
             servers: servers.to_vec(),

@@ -37,7 +37,7 @@ pub(super) enum Labels {
 
 impl Labels {
     /// What stands before the number.
-    fn stem(self, server: &ServerSpec) -> String {
+    pub(super) fn stem(self, server: &ServerSpec) -> String {
         match (self, &server.name) {
             (Labels::Spy, _) => format!("/{}:{}-", server.host, server.port),
             (Labels::Twemproxy, Some(name)) => format!("{name}-"),

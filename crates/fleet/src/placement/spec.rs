@@ -13,7 +13,7 @@ pub(crate) const WEIGHT_MAX: u32 = 65_535;
 pub struct ServerSpec {
     /// A name, an IPv4 address, an IPv6 address without brackets, or, beginning with `/`, the path of a UNIX socket.
     pub host: String,
-    /// The TCP port. For a UNIX socket only clients' labels have one: php-memcached's 11211 unless it was said otherwise.
+    /// The TCP port. For a UNIX socket only libmemcached's labels have one: 0, or what php's `addServer` was given, 11211 in place of 0.
     pub port: u16,
     /// Its share of the keys beside the others'; 0 takes none. 1 when nothing is said.
     pub weight: u32,
@@ -65,7 +65,7 @@ impl ServerSpec {
         let mut words = text.split_whitespace();
         let address = words.next().ok_or("a server, such as \"10.0.0.40:11211 weight=2\"")?;
         let mut server = match address.strip_prefix("unix:") {
-            Some(path) if path.starts_with('/') && path.len() <= 107 => ServerSpec::new(path, PORT_DEFAULT),
+            Some(path) if path.starts_with('/') && path.len() <= 107 => ServerSpec::new(path, 0),
             Some(_) => return Err("unix: and the whole path of a socket, at most 107 bytes".to_owned()),
             None => {
                 let (host, port) = parse_host_port(address)?;
@@ -148,7 +148,8 @@ mod tests {
         assert_eq!(read("cache-1.example:11311 weight=2"), ServerSpec::new("cache-1.example", 11311).weighing(2));
         assert_eq!(read("[2001:db8::1]:1 name=a weight=0"), ServerSpec::new("2001:db8::1", 1).weighing(0).named("a"));
         assert_eq!(read("[::1]"), ServerSpec::new("::1", 11211));
-        assert_eq!(read("unix:/run/m.sock port=0"), ServerSpec::new("/run/m.sock", 0));
+        assert_eq!(read("unix:/run/m.sock"), ServerSpec::new("/run/m.sock", 0));
+        assert_eq!(read("unix:/run/m.sock port=11211"), ServerSpec::new("/run/m.sock", 11211));
         for text in ["10.0.0.40:11211", "[::1]:5", "unix:/run/m.sock"] {
             assert_eq!(read(text).to_string(), text);
         }

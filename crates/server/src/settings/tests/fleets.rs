@@ -76,7 +76,7 @@ servers = ["10.0.1.40"]
     assert_eq!(fleet.name, "shared");
     assert_eq!(fleet.servers[0], Source::Server(ServerSpec::new("10.0.0.40", 11211)));
     assert_eq!(fleet.servers[1], Source::Server(ServerSpec::new("10.0.0.41", 11311).weighing(2).named("second")));
-    assert_eq!(fleet.servers[2], Source::Server(ServerSpec::new("/run/m.sock", 11211)));
+    assert_eq!(fleet.servers[2], Source::Server(ServerSpec::new("/run/m.sock", 0)));
     assert_eq!(fleet.servers.len(), 6);
     let placement = &fleet.placement;
     assert_eq!((placement.distribution, placement.hash), (Distribution::Ketama, Some(Hash::Crc)));
