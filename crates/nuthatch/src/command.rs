@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use nuthatch_server::settings::{Asked, Sources, reference};
 
 use crate::failure::Failure;
-use crate::say;
+use crate::ring::Question;
+use crate::{ring, say};
 
 /// How the program was started.
 pub(crate) struct Invocation {
@@ -23,6 +24,8 @@ pub(crate) enum Command {
     Check(PathBuf),
     /// Load a server and measure it.
     Bench(Vec<OsString>),
+    /// Say where keys live.
+    Ring(Box<Question>),
     /// Print this and exit.
     Print(String),
 }
@@ -60,10 +63,14 @@ impl Invocation {
                 _ => Err(Failure::usage("check: expected one configuration file, as in `nuthatch check FILE`")),
             },
             "bench" => Ok(Command::Bench(rest.to_vec())),
+            "ring" => Ok(match Question::read(rest)? {
+                Some(question) => Command::Ring(Box::new(question)),
+                None => Command::Print(ring::HELP.to_owned()),
+            }),
             "version" | "-V" | "--version" => Ok(Command::Print(version(false))),
             "help" | "-h" | "--help" => help(rest),
             other => Err(Failure::usage(format!(
-                "{other:?}: no such command, expected serve, bench, check, help or version"
+                "{other:?}: no such command, expected serve, bench, check, ring, help or version"
             ))),
         }
     }
@@ -98,11 +105,12 @@ fn help(rest: &[OsString]) -> Result<Command, Failure> {
         "config" => reference::sample(),
         "check" => say::HELP_CHECK.to_owned(),
         "bench" => nuthatch_bench::help(),
+        "ring" => ring::HELP.to_owned(),
         "memcached" => say::HELP_MEMCACHED.to_owned(),
         "help" | "version" => say::HELP.to_owned(),
         other => {
             return Err(Failure::usage(format!(
-                "help {other:?}: no such topic, expected serve, config, check, bench or memcached"
+                "help {other:?}: no such topic, expected serve, config, check, bench, ring or memcached"
             )));
         }
     }))
@@ -141,9 +149,9 @@ mod tests {
     fn what_is_no_command_says_which_there_are() {
         for (args, sentence) in [
             (&[][..], "expected a command, such as serve; `nuthatch help` lists them"),
-            (&["server"], "\"server\": no such command, expected serve, bench, check, help or version"),
+            (&["server"], "\"server\": no such command, expected serve, bench, check, ring, help or version"),
             (&["check"], "check: expected one configuration file, as in `nuthatch check FILE`"),
-            (&["help", "me"], "help \"me\": no such topic, expected serve, config, check, bench or memcached"),
+            (&["help", "me"], "help \"me\": no such topic, expected serve, config, check, bench, ring or memcached"),
         ] {
             let Err(failure) = command("nuthatch", args) else { panic!("{args:?}") };
             assert_eq!((failure.to_string().as_str(), failure.status(false)), (sentence, 2));

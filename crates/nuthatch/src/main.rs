@@ -9,6 +9,7 @@ mod command;
 mod detach;
 mod failure;
 mod process;
+mod ring;
 mod say;
 mod serve;
 
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         Ok(Command::Serve(sources)) => serve::serve(&sources),
         Ok(Command::Check(path)) => say::check(&path),
         Ok(Command::Bench(args)) => nuthatch_bench::run(args).map_err(failure::Failure::from),
+        Ok(Command::Ring(question)) => ring::ring(&question),
         Ok(Command::Print(text)) => say::print(&text),
         Err(failure) => Err(failure),
     };

@@ -19,7 +19,8 @@ Usage: nuthatch COMMAND
   serve [FLAGS]      start the server; without flags, a memcached of 64 MiB on loopback, port 11211
   bench [FLAGS]      load a memcached-compatible server and measure it
   check FILE         say whether a configuration file is right, and what it would start
-  help [TOPIC]       serve, bench: every flag; config: a sample file; memcached: taking a memcached's place
+  ring FLAGS KEY...  say on which server of a fleet keys live
+  help [TOPIC]       serve, bench, ring: every flag; config: a sample file; memcached: taking a memcached's place
   version            print the version
 
 Start one and talk to it:

@@ -286,6 +286,33 @@ fn the_sample_file_that_help_prints_is_right() {
 }
 
 #[test]
+fn ring_says_where_keys_live_and_why() {
+    let place = Place::new();
+    place.file(
+        "n.toml",
+        "[fleet.a]\nservers = [\"10.0.1.1\", \"10.0.1.2\", \"10.0.1.3:11311\"]\n\
+         [fleet.b]\nservers = [\"10.0.1.9\"]\ndistribution = \"modula\"\n",
+    );
+    let ring = |args: &[&str]| place.run("nuthatch", &[&["ring", "--config", "n.toml"], args].concat());
+    let output = ring(&["session:abc", "k7"]);
+    let expected = "\
+session:abc  10.0.1.2:11211  fleet a, ketama_weighted, md5 226189362, point 231984018, then 10.0.1.3:11311
+k7           10.0.1.3:11311  fleet a, ketama_weighted, md5 4158789890, point 4176534188, then 10.0.1.2:11211
+session:abc  10.0.1.9:11211  fleet b, modula, the only server
+k7           10.0.1.9:11211  fleet b, modula, the only server
+";
+    assert_eq!(text(&output.stdout), expected, "{output:?}");
+    let output = ring(&["--fleet", "a", "--out", "10.0.1.2", "session:abc"]);
+    assert!(text(&output.stdout).contains("session:abc  10.0.1.3:11311  fleet a"), "{output:?}");
+    let output = ring(&["--fleet", "c", "k"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(text(&output.stderr), "nuthatch: ring: expected [fleet.c] in n.toml, there is [fleet.a], [fleet.b]\n");
+    let output = ring(&["--fleet", "a", "--out", "10.0.1.7", "k"]);
+    let sentence = "nuthatch: ring: --out: expected a server of fleet a, 10.0.1.7:11211 is not listed\n";
+    assert_eq!(text(&output.stderr), sentence);
+}
+
+#[test]
 fn serve_greets_and_memcached_is_silent() {
     let place = Place::new();
     let serving = place.serve("nuthatch", &["serve", "-p", "-1", "-l", "127.0.0.1"]);
