@@ -58,6 +58,7 @@ enum Role {
 #[derive(Clone, Debug)]
 pub struct Launch {
     role: Role,
+    program: Option<PathBuf>,
     unix: bool,
     listening: bool,
     args: Vec<OsString>,
@@ -82,9 +83,15 @@ impl Launch {
         Launch::new(Role::Nuthatch)
     }
 
+    /// Started as memcached itself: see [`memcached_binary`].
+    pub fn real_memcached() -> Launch {
+        Launch { program: Some(memcached_binary().to_owned()), ..Launch::memcached() }
+    }
+
     fn new(role: Role) -> Launch {
         Launch {
             role,
+            program: None,
             unix: false,
             listening: role != Role::Nuthatch,
             args: Vec::new(),
@@ -227,8 +234,8 @@ impl Launch {
     }
 
     fn program(&self, dir: &Path) -> PathBuf {
-        if let Some(other) = other_server() {
-            return other;
+        if let Some(program) = self.program.clone().or_else(other_server) {
+            return program;
         }
         let name = match self.role {
             Role::Memcached => "memcached",
@@ -408,6 +415,22 @@ impl Clock {
         let last = self.last_seconds.swap(seconds, Ordering::Relaxed);
         if other_server().is_some() { seconds - last } else { seconds }
     }
+}
+
+/// A memcached to test clients against: the workspace's own 1.6.45 where it was built (`scripts/install-test-deps.sh`), else
+/// the system's.
+///
+/// # Panics
+/// When there is neither.
+pub fn memcached_binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/clients/memcached-1.6.45/memcached");
+        [built, PathBuf::from("/usr/bin/memcached")]
+            .into_iter()
+            .find(|program| program.exists())
+            .expect("there is a memcached in target/clients or /usr/bin; scripts/install-test-deps.sh installs one")
+    })
 }
 
 /// The built `nuthatch` program.

@@ -1,8 +1,9 @@
 //! Meta requests. A key that text cannot carry is sent in base64 with the `b` flag, without being asked.
 
-use super::{BadRequest, check_key, check_value, is_text};
+use super::{BadRequest, check_coded_key, check_key, check_value, is_text};
+use crate::base64;
 use crate::num::{push_i64, push_u64};
-use crate::{KEY_BYTES_MAX, base64};
+use crate::scan::Tokens;
 
 /// A flag and its argument. [`Flags`](crate::meta::Flags) says what they mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,57 @@ pub fn debug(out: &mut Vec<u8>, key: &[u8]) -> Result<(), BadRequest> {
     line(out, b"me ", key, None, &[])
 }
 
+/// The commands that [`pass`] sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Word {
+    /// `mg`.
+    Get,
+    /// `ms`.
+    Set,
+    /// `md`.
+    Delete,
+    /// `ma`.
+    Arith,
+    /// `me`.
+    Debug,
+}
+
+/// A command with another client's flags: `flags` is what stood behind the key (and the length), letters and arguments as
+/// they came. With `b` among them the key is sent in base64 even where it need not be, so that it comes back as it was
+/// asked for. A value is sent with [`Word::Set`] and nothing else.
+pub fn pass(out: &mut Vec<u8>, word: Word, key: &[u8], value: &[u8], flags: &[u8]) -> Result<(), BadRequest> {
+    let (word, value) = match word {
+        Word::Get => (b"mg ", None),
+        Word::Set => (b"ms ", Some(value)),
+        Word::Delete => (b"md ", None),
+        Word::Arith => (b"ma ", None),
+        Word::Debug => (b"me ", None),
+    };
+    value.map_or(Ok(()), check_value)?;
+    let mut asks_base64 = false;
+    for token in Tokens::new(flags) {
+        asks_base64 |= token == b"b";
+        if !token[0].is_ascii_alphabetic() || !is_text(token) {
+            return Err(BadRequest::FlagNotText);
+        }
+    }
+    let coded = asks_base64 || !is_text(key);
+    begin(out, word, key, value.map(<[u8]>::len), coded)?;
+    if coded && !asks_base64 {
+        out.extend_from_slice(b" b");
+    }
+    for token in Tokens::new(flags) {
+        out.push(b' ');
+        out.extend_from_slice(token);
+    }
+    out.extend_from_slice(b"\r\n");
+    if let Some(value) = value {
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+    Ok(())
+}
+
 /// `mn`, whose answer ends a series of quiet requests.
 pub const NOOP: &[u8] = b"mn\r\n";
 
@@ -56,12 +108,7 @@ fn line(
     value_bytes: Option<usize>,
     flags: &[Flag<'_>],
 ) -> Result<(), BadRequest> {
-    check_key(key)?;
     let coded = !is_text(key);
-    // Every three bytes of key are four of base64, which has to fit where a key fits.
-    if coded && key.len().div_ceil(3) * 4 > KEY_BYTES_MAX {
-        return Err(BadRequest::KeyTooLong { key_bytes: key.len() });
-    }
     let good = |flag: &Flag<'_>| match flag {
         Flag::Letter(letter) | Flag::Signed(letter, _) | Flag::Unsigned(letter, _) => letter.is_ascii_alphabetic(),
         Flag::Text(letter, text) => letter.is_ascii_alphabetic() && is_text(text),
@@ -69,16 +116,7 @@ fn line(
     if !flags.iter().all(good) {
         return Err(BadRequest::FlagNotText);
     }
-    out.extend_from_slice(word);
-    if coded {
-        base64::encode(out, key);
-    } else {
-        out.extend_from_slice(key);
-    }
-    if let Some(value_bytes) = value_bytes {
-        out.push(b' ');
-        push_u64(out, value_bytes as u64);
-    }
+    begin(out, word, key, value_bytes, coded)?;
     if coded {
         out.extend_from_slice(b" b");
     }
@@ -101,6 +139,32 @@ fn line(
         }
     }
     out.extend_from_slice(b"\r\n");
+    Ok(())
+}
+
+/// A command up to its flags; nothing when the key cannot be sent.
+fn begin(
+    out: &mut Vec<u8>,
+    word: &[u8; 3],
+    key: &[u8],
+    value_bytes: Option<usize>,
+    coded: bool,
+) -> Result<(), BadRequest> {
+    if coded {
+        check_coded_key(key)?
+    } else {
+        check_key(key)?
+    }
+    out.extend_from_slice(word);
+    if coded {
+        base64::encode(out, key);
+    } else {
+        out.extend_from_slice(key);
+    }
+    if let Some(value_bytes) = value_bytes {
+        out.push(b' ');
+        push_u64(out, value_bytes as u64);
+    }
     Ok(())
 }
 
@@ -144,6 +208,21 @@ mod tests {
             assert_eq!(got.key(&mut scratch), key);
         }
         assert!(matches!(request(NOOP), Request::MetaNoop));
+    }
+
+    #[test]
+    fn flags_are_passed_on_as_they_came() {
+        assert_eq!(sent(|out| pass(out, Word::Get, b"key", b"", b"v  t Oq k T-1")), b"mg key v t Oq k T-1\r\n");
+        assert_eq!(sent(|out| pass(out, Word::Set, b"key", b"abc", b"F5")), b"ms key 3 F5\r\nabc\r\n");
+        assert_eq!(sent(|out| pass(out, Word::Delete, b"key", b"", b"b k")), b"md a2V5 b k\r\n");
+        assert_eq!(sent(|out| pass(out, Word::Arith, b"a b", b"", b"v")), b"ma YSBi b v\r\n");
+        assert_eq!(sent(|out| pass(out, Word::Debug, b"key", b"", b"")), b"me key\r\n");
+        let mut out = Vec::new();
+        for bad in [&b"v\r\nflush_all"[..], b"5", b"v\0"] {
+            assert_eq!(pass(&mut out, Word::Get, b"k", b"", bad), Err(BadRequest::FlagNotText));
+        }
+        assert_eq!(pass(&mut out, Word::Get, &[b'k'; 188], b"", b"b"), Err(BadRequest::KeyTooLong { key_bytes: 188 }));
+        assert!(out.is_empty());
     }
 
     #[test]

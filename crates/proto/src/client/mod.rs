@@ -117,18 +117,30 @@ impl std::fmt::Display for BadReply {
 impl std::error::Error for BadReply {}
 
 /// A key that text commands can carry.
-fn check_text_key(key: &[u8]) -> Result<(), BadRequest> {
+pub fn check_text_key(key: &[u8]) -> Result<(), BadRequest> {
     check_key(key)?;
     if is_text(key) { Ok(()) } else { Err(BadRequest::KeyNotText) }
 }
 
-/// A key that some protocol can carry.
-fn check_key(key: &[u8]) -> Result<(), BadRequest> {
+/// A key that some protocol can carry: the binary one carries all of them.
+pub fn check_key(key: &[u8]) -> Result<(), BadRequest> {
     match key.len() {
         0 => Err(BadRequest::KeyEmpty),
         1..=KEY_BYTES_MAX => Ok(()),
         key_bytes => Err(BadRequest::KeyTooLong { key_bytes }),
     }
+}
+
+/// A key that meta commands can carry, in base64 if need be.
+pub fn check_meta_key(key: &[u8]) -> Result<(), BadRequest> {
+    if is_text(key) { check_key(key) } else { check_coded_key(key) }
+}
+
+/// A key that fits in base64: every three bytes of it are four there, which have to fit where a key fits.
+fn check_coded_key(key: &[u8]) -> Result<(), BadRequest> {
+    check_key(key)?;
+    let key_bytes = key.len();
+    if key_bytes.div_ceil(3) * 4 > KEY_BYTES_MAX { Err(BadRequest::KeyTooLong { key_bytes }) } else { Ok(()) }
 }
 
 fn check_value(value: &[u8]) -> Result<(), BadRequest> {
