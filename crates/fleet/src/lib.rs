@@ -2,6 +2,7 @@
 //! connections, deadlines and failures on the way there (`client`). Knows the wire formats by `nuthatch-proto`, and no store.
 #![forbid(unsafe_code)]
 
+pub mod client;
 pub mod membership;
 pub mod placement;
 mod settings;

@@ -1,0 +1,51 @@
+//! The client for a fleet of memcached servers: one value that answers for all of them.
+//!
+//! ```no_run
+//! use nuthatch_fleet::client::{Client, Config, Modulo, ServerAddr, Servers, Want};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), nuthatch_fleet::client::Error> {
+//! let list = vec![ServerAddr::tcp("10.0.0.40", 11211), ServerAddr::tcp("10.0.0.41", 11211)];
+//! let fleet = Client::new(Config::new(Servers::new(list, Modulo::of)))?;
+//! fleet.set(b"bird", b"nuthatch", 0, 60).await?;
+//! let item = fleet.get(b"bird", Want::VALUE).await?.expect("it was just stored");
+//! assert_eq!(item.value, b"nuthatch"[..]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A [`Client`] is cheap to clone and used by as many tasks as there are. Their requests share one connection to each
+//! server, are sent together, and are answered in turn. What is never true: a call outlives its time limit by more than a
+//! tick; a value belongs to another key; a slow server holds up the keys of others; a connection is used again after an
+//! answer that was none.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `config`, `request`, `error`, `counters` | what is said to a client and by it |
+//! | `ops` | the calls: which server, second tries, several servers at once |
+//! | `server` | a server's links, a list of servers |
+//! | `health` | whether a server is asked |
+//! | `link`, `driver` | one connection: who waits on it, and its socket |
+//! | `wire`, `keys` | the protocols' bytes, and whether an answer belongs to its request |
+
+mod clock;
+mod config;
+mod counters;
+mod driver;
+mod error;
+mod health;
+mod keys;
+mod link;
+mod ops;
+mod place;
+mod request;
+mod server;
+mod wire;
+
+pub use config::{Config, OnDown, Place, Protocol, ServerAddr, Servers, Ticks};
+pub use counters::{LATENCY_BUCKETS, ServerStats};
+pub use error::Error;
+pub use health::ServerState;
+pub use ops::Client;
+pub use place::Modulo;
+pub use request::{Arith, Item, MetaAnswer, MetaCode, MetaRequest, Store, Ttl, Verb, Want, Word, Write, Written};

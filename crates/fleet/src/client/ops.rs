@@ -1,0 +1,550 @@
+//! The calls of a client: to which server each goes, and what happens when that one cannot be asked.
+
+use std::future::poll_fn;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::runtime::Handle;
+
+use super::Error;
+use super::config::{Config, OnDown, Servers, Ticks};
+use super::counters::ServerStats;
+use super::link::{Call, Link};
+use super::request::{Answer, Arith, Item, MetaAnswer, MetaRequest, Request, Store, Verb, Want, Word, Write, Written};
+use super::server::{Ring, Server, Shared};
+use super::wire;
+
+/// How often a client that keeps its own time looks at its deadlines.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Most keys in one retrieval: enough that a request's own cost is spread, few enough that answers begin to flow.
+const KEYS_PER_REQUEST: usize = 64;
+
+/// Expiry times above this many seconds are dates (memcached's `REALTIME_MAXDELTA`).
+const RELATIVE_SECONDS_MAX: i32 = 60 * 60 * 24 * 30;
+
+/// A fleet of memcached servers as one. Clones are the same client.
+#[derive(Clone, Debug)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    shared: Arc<Shared>,
+    config: Config,
+    ring: RwLock<Ring>,
+    spare: Option<Ring>,
+    /// Servers that left the list and still have answers due.
+    leaving: Mutex<Vec<Arc<Server>>>,
+}
+
+impl Client {
+    /// A client whose connections live on the tokio runtime this is called in. Nothing is connected before it is needed.
+    ///
+    /// # Errors
+    /// [`Error::NoRuntime`] outside a tokio runtime.
+    pub fn new(config: Config) -> Result<Client, Error> {
+        let runtime = Handle::try_current().map_err(|_| Error::NoRuntime)?;
+        let shared = Arc::new(Shared::new(&config, runtime.clone()));
+        let ring = RwLock::new(Ring::new(&shared, &config.servers, &[]));
+        let spare = match &config.on_down {
+            OnDown::Spare { servers, .. } => Some(Ring::new(&shared, servers, &[])),
+            _ => None,
+        };
+        let ticks = config.ticks;
+        let inner = Arc::new(Inner { shared, config, ring, spare, leaving: Mutex::default() });
+        if ticks == Ticks::Own {
+            runtime.spawn(keep_time(Arc::downgrade(&inner), inner.shared.clone()));
+        }
+        Ok(Client { inner })
+    }
+
+    /// The item under a key, if there is one.
+    ///
+    /// # Errors
+    /// What kept the server from answering.
+    pub async fn get(&self, key: &[u8], want: Want) -> Result<Option<Item>, Error> {
+        self.inner.retrieve(key, want, None).await
+    }
+
+    /// The item under a key, whose expiry time is set to `exptime`.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn get_and_touch(&self, key: &[u8], exptime: i32, want: Want) -> Result<Option<Item>, Error> {
+        self.inner.retrieve(key, want, Some(exptime)).await
+    }
+
+    /// The items under several keys, from all their servers at the same time. The answer at each position is that of the
+    /// key at the same position; one server's failure is an error for its own keys only.
+    pub async fn get_many(&self, keys: &[&[u8]], want: Want) -> Vec<Result<Option<Item>, Error>> {
+        self.inner.retrieve_many(keys, want, None).await
+    }
+
+    /// As [`Client::get_many`], and the items' expiry time is set to `exptime`.
+    pub async fn get_many_and_touch(
+        &self,
+        keys: &[&[u8]],
+        exptime: i32,
+        want: Want,
+    ) -> Vec<Result<Option<Item>, Error>> {
+        self.inner.retrieve_many(keys, want, Some(exptime)).await
+    }
+
+    /// Carries out a write.
+    ///
+    /// # Errors
+    /// What kept the server from answering; see [`Error`] for what is known of the item then.
+    pub async fn write(&self, write: Write<'_>) -> Result<Written, Error> {
+        self.inner.write(write).await
+    }
+
+    /// Stores whatever was there; see [`Store`] for `exptime`.
+    ///
+    /// # Errors
+    /// As [`Client::write`].
+    pub async fn set(&self, key: &[u8], value: &[u8], flags: u32, exptime: i32) -> Result<(), Error> {
+        self.write(Write::Store(Store { key, value, flags, exptime, ..Store::default() })).await.map(drop)
+    }
+
+    /// Stores if nothing was there; false: something was.
+    ///
+    /// # Errors
+    /// As [`Client::write`].
+    pub async fn add(&self, key: &[u8], value: &[u8], flags: u32, exptime: i32) -> Result<bool, Error> {
+        let store = Store { verb: Verb::Add, key, value, flags, exptime, cas: None };
+        Ok(matches!(self.write(Write::Store(store)).await?, Written::Done { .. }))
+    }
+
+    /// Stores if the item still has this CAS unique.
+    ///
+    /// # Errors
+    /// As [`Client::write`].
+    pub async fn cas(&self, key: &[u8], value: &[u8], flags: u32, exptime: i32, cas: u64) -> Result<Written, Error> {
+        let store = Store { verb: Verb::Set, key, value, flags, exptime, cas: Some(cas) };
+        self.write(Write::Store(store)).await
+    }
+
+    /// Removes an item; false: there was none.
+    ///
+    /// # Errors
+    /// As [`Client::write`].
+    pub async fn delete(&self, key: &[u8]) -> Result<bool, Error> {
+        Ok(matches!(self.write(Write::Delete { key, cas: None }).await?, Written::Done { .. }))
+    }
+
+    /// Counts up; `None`: there is no such item.
+    ///
+    /// # Errors
+    /// As [`Client::write`]; [`Error::Refused`] when the item is no number.
+    pub async fn incr(&self, key: &[u8], delta: u64) -> Result<Option<u64>, Error> {
+        self.count(Arith { key, delta, ..Arith::default() }).await
+    }
+
+    /// Counts down, to 0 at the least; `None`: there is no such item.
+    ///
+    /// # Errors
+    /// As [`Client::incr`].
+    pub async fn decr(&self, key: &[u8], delta: u64) -> Result<Option<u64>, Error> {
+        self.count(Arith { key, delta, down: true, ..Arith::default() }).await
+    }
+
+    async fn count(&self, arith: Arith<'_>) -> Result<Option<u64>, Error> {
+        match self.write(Write::Arith(arith)).await? {
+            Written::Number { value, .. } => Ok(Some(value)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Sets an item's expiry time; false: there is no such item.
+    ///
+    /// # Errors
+    /// As [`Client::write`].
+    pub async fn touch(&self, key: &[u8], exptime: i32) -> Result<bool, Error> {
+        Ok(matches!(self.write(Write::Touch { key, exptime }).await?, Written::Done { .. }))
+    }
+
+    /// Carries out another client's meta command, its flags as they came. In text fleets too; not in binary ones.
+    ///
+    /// # Errors
+    /// As [`Client::get`] and [`Client::write`]; [`Error::Unsupported`] with the binary protocol.
+    pub async fn meta(&self, request: MetaRequest<'_>) -> Result<MetaAnswer, Error> {
+        self.inner.meta(request).await
+    }
+
+    /// Takes a write that is sent without waiting for an answer: it returns as soon as there is room for it, and what
+    /// became of it [`Client::flush`] tells for all of them together. Writes of one key keep their order, reads and
+    /// awaited writes of that key included.
+    ///
+    /// # Errors
+    /// The caller's own, [`Error::Down`], and [`Error::Timeout`] when there was no room for as long as an operation may
+    /// take.
+    pub async fn write_behind(&self, write: Write<'_>) -> Result<(), Error> {
+        self.inner.write_behind(write).await
+    }
+
+    /// Waits until every server has carried out what [`Client::write_behind`] took. Returns how many of these writes
+    /// since the last call went wrong: conditions that did not hold, refusals, and all that were under way when a
+    /// connection ended (of those it is not known).
+    ///
+    /// # Errors
+    /// The first that kept a server from answering.
+    pub async fn flush(&self) -> Result<u64, Error> {
+        let links: Vec<Arc<Link>> = self.inner.all(|server| server.links().to_vec()).into_iter().flatten().collect();
+        let busy = links.iter().filter(|link| link.counts().quiet > 0);
+        let calls: Vec<_> = busy.map(|link| link.submit(&Request::Barrier, None)).collect();
+        let mut result = Ok(());
+        for call in calls {
+            if let Err(error) = finish(call).await {
+                result = result.and(Err(error));
+            }
+        }
+        let failures = links.iter().map(|link| link.take_quiet_failures()).sum();
+        result.map(|()| failures)
+    }
+
+    /// Empties every server, after `delay` seconds if there is one.
+    ///
+    /// # Errors
+    /// The first server's that could not; the others are emptied all the same.
+    pub async fn flush_all(&self, delay: Option<i32>) -> Result<(), Error> {
+        let answers = self.inner.ask_all(&Request::Flush { delay }).await;
+        answers.into_iter().try_for_each(|(_, answer)| answer.map(drop))
+    }
+
+    /// What each server says its version is, by the server's name.
+    pub async fn version(&self) -> Vec<(Arc<str>, Result<String, Error>)> {
+        let answers = self.inner.ask_all(&Request::Version).await;
+        let text = |answer| if let Answer::Text(text) = answer { text } else { String::new() };
+        answers.into_iter().map(|(label, answer)| (label, answer.map(text))).collect()
+    }
+
+    /// What each server's `stats` tells, by the server's name; `argument` is empty for the general counters.
+    pub async fn stats(&self, argument: &[u8]) -> Vec<(Arc<str>, Result<Vec<(Bytes, Bytes)>, Error>)> {
+        let answers = self.inner.ask_all(&Request::Stats { argument }).await;
+        let stats = |answer| if let Answer::Stats(stats) = answer { stats } else { Vec::new() };
+        answers.into_iter().map(|(label, answer)| (label, answer.map(stats))).collect()
+    }
+
+    /// What this client has counted about each server.
+    #[must_use]
+    pub fn counters(&self) -> Vec<ServerStats> {
+        self.inner.all(|server| server.stats())
+    }
+
+    /// Changes the list of servers. Those that stay keep their connections; those that go answer what they were asked, and
+    /// are asked nothing more. Which keys move is the placement's matter alone.
+    pub fn set_servers(&self, servers: &Servers) {
+        self.inner.set_servers(servers);
+    }
+
+    /// Says what time it is: whatever is overdue is answered with an error before this returns. With [`Ticks::Caller`] it
+    /// has to be called every few milliseconds, from any thread.
+    pub fn tick(&self, now: Instant) {
+        self.inner.tick(now);
+    }
+}
+
+impl Inner {
+    /// Calls `look` with every server, spare ones included.
+    fn all<T>(&self, look: impl Fn(&Server) -> T) -> Vec<T> {
+        let ring = self.ring.read().unwrap_or_else(PoisonError::into_inner);
+        let spare = self.spare.iter().flat_map(|ring| &ring.servers);
+        ring.servers.iter().chain(spare).map(|server| look(server)).collect()
+    }
+
+    /// Which server is asked for a key, and whether it is a spare one.
+    #[inline]
+    fn pick<'r>(&'r self, ring: &'r Ring, key: &[u8]) -> Result<(&'r Arc<Server>, bool), Error> {
+        let server = ring.first(key)?;
+        if server.takes(key) { Ok((server, false)) } else { self.pick_other(ring, key, server) }
+    }
+
+    #[cold]
+    fn pick_other<'r>(
+        &'r self,
+        ring: &'r Ring,
+        key: &[u8],
+        server: &Arc<Server>,
+    ) -> Result<(&'r Arc<Server>, bool), Error> {
+        let other = match self.config.on_down {
+            OnDown::Error | OnDown::Miss => None,
+            OnDown::Next => ring.first_that_takes(key).map(|server| (server, false)),
+            OnDown::Spare { .. } => {
+                let spare = self.spare.as_ref().and_then(|spare| spare.first_that_takes(key));
+                spare.map(|server| (server, true))
+            }
+        };
+        other.ok_or_else(|| server.down())
+    }
+
+    /// Sends a request to the server of its key.
+    #[inline]
+    fn start(&self, key: &[u8], request: &Request<'_>, deadline_us: Option<u64>) -> Result<Call, Error> {
+        let ring = self.ring.read().unwrap_or_else(PoisonError::into_inner);
+        let (server, is_spare) = self.pick(&ring, key)?;
+        let link = server.link(key);
+        match *request {
+            Request::Write(write) if is_spare => link.submit(&Request::Write(self.shortened(write)), deadline_us),
+            _ => link.submit(request, deadline_us),
+        }
+    }
+
+    /// The write with an expiry time that a spare server may keep.
+    fn shortened<'a>(&self, write: Write<'a>) -> Write<'a> {
+        let OnDown::Spare { ttl_seconds_max, .. } = self.config.on_down else { return write };
+        let longest = i32::try_from(ttl_seconds_max).unwrap_or(i32::MAX).clamp(1, RELATIVE_SECONDS_MAX);
+        // A date becomes the longest that is allowed: to know whether it comes earlier would take the servers' clock.
+        let shorten = |exptime| if (1..longest).contains(&exptime) || exptime < 0 { exptime } else { longest };
+        match write {
+            Write::Store(store) => Write::Store(Store { exptime: shorten(store.exptime), ..store }),
+            Write::Touch { key, exptime } => Write::Touch { key, exptime: shorten(exptime) },
+            Write::Arith(arith) => {
+                let initial = arith.initial.map(|(initial, exptime)| (initial, shorten(exptime)));
+                Write::Arith(Arith { initial, ..arith })
+            }
+            Write::Delete { .. } => write,
+        }
+    }
+
+    /// A read's answer. When the connection turns out to have ended, as it does when a server was restarted, the read is
+    /// tried once more: it changes nothing.
+    async fn read(&self, key: &[u8], request: &Request<'_>) -> Result<Answer, Error> {
+        let mut call = self.start(key, request, None)?;
+        match (&mut call).await {
+            Err(Error::Lost { .. }) => self.start(key, request, Some(call.deadline_us))?.await,
+            answer => answer,
+        }
+    }
+
+    async fn retrieve(&self, key: &[u8], want: Want, touch: Option<i32>) -> Result<Option<Item>, Error> {
+        match self.read(key, &Request::Get { key, want, touch }).await {
+            Ok(Answer::Item(item)) => Ok(item),
+            Ok(answer) => unreachable!("a retrieval is not answered with {answer:?}"),
+            Err(error) => self.miss_or(error),
+        }
+    }
+
+    /// What a failed read is to the caller.
+    fn miss_or(&self, error: Error) -> Result<Option<Item>, Error> {
+        match (&self.config.on_down, error) {
+            (OnDown::Miss, Error::Down { .. }) => Ok(None),
+            (_, error) => Err(error),
+        }
+    }
+
+    async fn retrieve_many(&self, keys: &[&[u8]], want: Want, touch: Option<i32>) -> Vec<Result<Option<Item>, Error>> {
+        let mut results: Vec<Result<Option<Item>, Error>> = vec![Ok(None); keys.len()];
+        let all: Vec<u32> = (0..keys.len() as u32).collect();
+        let groups = self.start_many(keys, &all, &mut results, want, touch, None);
+        let mut again = Vec::new();
+        let mut deadline_us = u64::MAX;
+        for (positions, mut call) in groups {
+            match (&mut call).await {
+                Err(Error::Lost { .. }) => {
+                    again.extend(positions);
+                    deadline_us = deadline_us.min(call.deadline_us);
+                }
+                answer => self.deal_out(&positions, answer, &mut results),
+            }
+        }
+        if !again.is_empty() {
+            for (positions, call) in self.start_many(keys, &again, &mut results, want, touch, Some(deadline_us)) {
+                self.deal_out(&positions, call.await, &mut results);
+            }
+        }
+        results
+    }
+
+    /// Sends the keys at these positions to their servers. What cannot be sent is an error in `results`.
+    fn start_many(
+        &self,
+        keys: &[&[u8]],
+        positions: &[u32],
+        results: &mut [Result<Option<Item>, Error>],
+        want: Want,
+        touch: Option<i32>,
+        deadline_us: Option<u64>,
+    ) -> Vec<(Vec<u32>, Call)> {
+        let ring = self.ring.read().unwrap_or_else(PoisonError::into_inner);
+        let mut groups: Vec<(&Arc<Link>, Vec<u32>)> = Vec::new();
+        for &position in positions {
+            let key = keys[position as usize];
+            let picked = wire::check_key(self.shared.protocol, key).map_err(Error::Request);
+            match picked.and_then(|()| self.pick(&ring, key)) {
+                Ok((server, _)) => {
+                    let link = server.link(key);
+                    match groups.iter_mut().find(|(other, _)| Arc::ptr_eq(other, link)) {
+                        Some((_, positions)) => positions.push(position),
+                        None => groups.push((link, vec![position])),
+                    }
+                }
+                Err(error) => results[position as usize] = self.miss_or(error),
+            }
+        }
+        let mut calls = Vec::with_capacity(groups.len());
+        let mut asked: Vec<&[u8]> = Vec::with_capacity(KEYS_PER_REQUEST);
+        for (link, positions) in groups {
+            for positions in positions.chunks(KEYS_PER_REQUEST) {
+                asked.clear();
+                asked.extend(positions.iter().map(|&position| keys[position as usize]));
+                match link.submit(&Request::Many { keys: &asked, want, touch }, deadline_us) {
+                    Ok(call) => calls.push((positions.to_vec(), call)),
+                    Err(error) => self.deal_out(positions, Err(error), results),
+                }
+            }
+        }
+        calls
+    }
+
+    fn deal_out(&self, positions: &[u32], answer: Result<Answer, Error>, results: &mut [Result<Option<Item>, Error>]) {
+        match answer {
+            Ok(Answer::Items(items)) => {
+                for (&position, item) in positions.iter().zip(items) {
+                    results[position as usize] = Ok(item);
+                }
+            }
+            Ok(answer) => unreachable!("a retrieval of several keys is not answered with {answer:?}"),
+            Err(error) => {
+                for &position in positions {
+                    results[position as usize] = self.miss_or(error.clone());
+                }
+            }
+        }
+    }
+
+    async fn write(&self, write: Write<'_>) -> Result<Written, Error> {
+        self.check_value(&write)?;
+        match self.start(write.key(), &Request::Write(write), None)?.await? {
+            Answer::Written(written) => Ok(written),
+            answer => unreachable!("a write is not answered with {answer:?}"),
+        }
+    }
+
+    fn check_value(&self, write: &Write<'_>) -> Result<(), Error> {
+        let value_bytes_max = self.shared.limits.value_bytes_max;
+        match write {
+            Write::Store(Store { value, .. }) if value.len() > value_bytes_max => {
+                Err(Error::ValueTooLong { value_bytes: value.len(), value_bytes_max })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn meta(&self, request: MetaRequest<'_>) -> Result<MetaAnswer, Error> {
+        let value_bytes_max = self.shared.limits.value_bytes_max;
+        if request.value.len() > value_bytes_max {
+            return Err(Error::ValueTooLong { value_bytes: request.value.len(), value_bytes_max });
+        }
+        // `mg` with N or T, and all the rest, change something.
+        let changes = request.word != Word::Get && request.word != Word::Debug;
+        let answer = if changes {
+            self.start(request.key, &Request::Meta(request), None)?.await?
+        } else {
+            self.read(request.key, &Request::Meta(request)).await?
+        };
+        match answer {
+            Answer::Meta(answer) => Ok(answer),
+            answer => unreachable!("a meta command is not answered with {answer:?}"),
+        }
+    }
+
+    async fn write_behind(&self, write: Write<'_>) -> Result<(), Error> {
+        self.check_value(&write)?;
+        let mut deadline_us = None;
+        poll_fn(|context| {
+            let ring = self.ring.read().unwrap_or_else(PoisonError::into_inner);
+            let (server, is_spare) = self.pick(&ring, write.key())?;
+            let write = if is_spare { self.shortened(write) } else { write };
+            let taken = server.link(write.key()).submit_quiet(&write, context.waker())?;
+            if taken {
+                return Poll::Ready(Ok(()));
+            }
+            let now_us = self.shared.clock.look();
+            if now_us >= *deadline_us.get_or_insert(now_us + self.shared.limits.timeout_us()) {
+                let server = server.identity.label.clone();
+                return Poll::Ready(Err(Error::Timeout { server, after: self.shared.limits.timeout }));
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Asks every server the same.
+    async fn ask_all(&self, request: &Request<'_>) -> Vec<(Arc<str>, Result<Answer, Error>)> {
+        let calls = self.all(|server| {
+            let call = server.links()[0].submit(request, None);
+            (server.identity.label.clone(), call)
+        });
+        let mut answers = Vec::with_capacity(calls.len());
+        for (label, call) in calls {
+            answers.push((label, finish(call).await));
+        }
+        answers
+    }
+
+    fn set_servers(&self, servers: &Servers) {
+        let mut ring = self.ring.write().unwrap_or_else(PoisonError::into_inner);
+        let new = Ring::new(&self.shared, servers, &ring.servers);
+        let old = std::mem::replace(&mut *ring, new);
+        let stays = |server: &Arc<Server>| ring.servers.iter().any(|other| Arc::ptr_eq(server, other));
+        let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        for server in old.servers {
+            if !stays(&server) {
+                server.drain();
+                leaving.push(server);
+            }
+        }
+        drop(leaving);
+        self.shared.wake_ticker();
+    }
+
+    /// True while there is something whose time may come.
+    fn tick(&self, now: Instant) -> bool {
+        let now_us = self.shared.clock.advance(now);
+        let ring = self.ring.read().unwrap_or_else(PoisonError::into_inner);
+        let spare = self.spare.iter().flat_map(|ring| &ring.servers);
+        let mut busy = ring.servers.iter().chain(spare).fold(false, |busy, server| server.tick(now_us) | busy);
+        drop(ring);
+        let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        leaving.retain(|server| server.tick_links(now_us));
+        busy |= !leaving.is_empty();
+        busy
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.all(|server| server.close());
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|server| server.close());
+        self.shared.ticker.notify_one();
+    }
+}
+
+/// The answer of a request that was sent, or the reason why it was not.
+async fn finish(call: Result<Call, Error>) -> Result<Answer, Error> {
+    call?.await
+}
+
+/// Ticks while a client has deadlines to keep, and ends with it.
+async fn keep_time(client: Weak<Inner>, shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(TICK).await;
+        let Some(inner) = client.upgrade() else { return };
+        if inner.tick(Instant::now()) {
+            continue;
+        }
+        shared.ticker_parked.store(true, Ordering::SeqCst);
+        // A request that came in between has not seen that nobody keeps its time.
+        if inner.tick(Instant::now()) {
+            shared.ticker_parked.store(false, Ordering::SeqCst);
+            continue;
+        }
+        drop(inner);
+        shared.ticker.notified().await;
+    }
+}

@@ -1,0 +1,45 @@
+//! Real memcached servers, and clients of them.
+#![allow(dead_code, reason = "every test file uses some of it")]
+
+use std::future::Future;
+
+use nuthatch_fleet::client::{Config, Modulo, Protocol, ServerAddr, Servers};
+use nuthatch_testkit::{Address, Launch, Spawned};
+
+/// Servers that end with the test.
+pub(crate) struct Fleet {
+    pub(crate) servers: Vec<Spawned>,
+}
+
+impl Fleet {
+    /// So many memcached servers, on TCP ports.
+    pub(crate) fn start(servers: usize) -> Fleet {
+        let start = |_| Launch::real_memcached().args(["-t", "1"]).start();
+        Fleet { servers: (0..servers).map(start).collect() }
+    }
+
+    /// One memcached on a UNIX socket.
+    pub(crate) fn unix() -> Fleet {
+        Fleet { servers: vec![Launch::real_memcached().args(["-t", "1"]).unix().start()] }
+    }
+
+    pub(crate) fn config(&self, protocol: Protocol) -> Config {
+        Config { protocol, ..Config::new(servers(self.servers.iter().map(|server| addr(server.address())).collect())) }
+    }
+}
+
+pub(crate) fn addr(address: &Address) -> ServerAddr {
+    match address {
+        Address::Tcp(port) => ServerAddr::tcp("127.0.0.1", *port),
+        Address::Unix(path) => ServerAddr::unix(path),
+    }
+}
+
+pub(crate) fn servers(list: Vec<ServerAddr>) -> Servers {
+    Servers::new(list, Modulo::of)
+}
+
+/// Runs a test's future on a runtime of one thread, as the server's workers have.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be built").block_on(future)
+}
