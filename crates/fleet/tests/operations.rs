@@ -2,10 +2,10 @@
 
 mod real;
 
-use real::{Fleet, block_on};
 use nuthatch_fleet::client::{
     Arith, Client, Error, MetaCode, MetaRequest, OnDown, Protocol, Store, Ttl, Verb, Want, Word, Write, Written,
 };
+use real::{Fleet, block_on};
 
 const PROTOCOLS: [Protocol; 3] = [Protocol::Text, Protocol::Meta, Protocol::Binary];
 

@@ -16,6 +16,7 @@
 
 pub mod conversation;
 pub mod dice;
+pub mod faulty;
 pub mod hostile;
 pub mod model;
 pub mod program;
@@ -23,6 +24,7 @@ pub mod spawn;
 pub mod transcript;
 pub mod wire;
 
+pub use faulty::{Fault, Faulty};
 pub use spawn::{Address, Exit, Launch, Signal, Spawned};
 pub use transcript::Transcript;
 pub use wire::Conn;

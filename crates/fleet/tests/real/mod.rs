@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "every test file uses some of it")]
 
 use std::future::Future;
+use std::time::{Duration, Instant};
 
 use nuthatch_fleet::client::{Config, Modulo, Protocol, ServerAddr, Servers};
 use nuthatch_testkit::{Address, Launch, Spawned};
@@ -42,4 +43,13 @@ pub(crate) fn servers(list: Vec<ServerAddr>) -> Servers {
 /// Runs a test's future on a runtime of one thread, as the server's workers have.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be built").block_on(future)
+}
+
+/// Waits for a condition, for as long as a busy machine may need.
+pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
