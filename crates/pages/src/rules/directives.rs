@@ -78,7 +78,7 @@ impl ResponseDirectives {
     /// the whole response.
     fn list(&mut self, argument: Option<&[u8]>) -> bool {
         let Some(argument) = argument else { return false };
-        let names: Result<Vec<_>, _> = Elements { rest: argument }.map(HeaderName::from_bytes).collect();
+        let names: Result<Vec<_>, _> = Elements::of(argument).map(HeaderName::from_bytes).collect();
         match names {
             Ok(names) if !names.is_empty() => {
                 self.without.extend(names);
@@ -110,6 +110,9 @@ pub(super) fn of_response(response: &HeaderMap, rules: &Rules) -> ResponseDirect
     said
 }
 
+/// The directives whose argument is a number of seconds.
+const DELTAS: [&str; 4] = ["max-age", "s-maxage", "stale-while-revalidate", "stale-if-error"];
+
 /// A targeted field (RFC 9213, 2.1): a structured dictionary, ignored when it is empty or is none.
 fn targeted(response: &HeaderMap, field: &HeaderName) -> Option<ResponseDirectives> {
     let mut lines = response.get_all(field).iter().map(http::HeaderValue::as_bytes);
@@ -124,15 +127,18 @@ fn targeted(response: &HeaderMap, field: &HeaderName) -> Option<ResponseDirectiv
     }
     let mut said = ResponseDirectives { targeted: true, ..ResponseDirectives::default() };
     for (name, entry) in &dictionary {
-        let ListEntry::Item(item) = entry else { continue };
-        let name = name.as_str().as_bytes();
+        let ListEntry::Item(item) = entry else { return None };
+        let name = name.as_str();
         match &item.bare_item {
-            BareItem::Boolean(true) => said.add(name, None),
+            BareItem::Integer(number) if DELTAS.contains(&name) => {
+                said.add(name.as_bytes(), Some(number.to_string().as_bytes()));
+            }
+            // A number of another type makes it no field that this cache can read.
+            _ if DELTAS.contains(&name) => return None,
             BareItem::Boolean(false) => {}
-            BareItem::Integer(number) => said.add(name, Some(number.to_string().as_bytes())),
-            BareItem::String(text) => said.add(name, Some(text.as_str().as_bytes())),
-            BareItem::Token(text) => said.add(name, Some(text.as_str().as_bytes())),
-            _ => said.add(name, Some(b"?")),
+            BareItem::String(text) => said.add(name.as_bytes(), Some(text.as_str().as_bytes())),
+            BareItem::Token(text) => said.add(name.as_bytes(), Some(text.as_str().as_bytes())),
+            _ => said.add(name.as_bytes(), None),
         }
     }
     Some(said)
@@ -153,11 +159,11 @@ impl Directive<'_> {
 
 /// Every directive of every line of a field, in order.
 pub(super) fn directives<'a>(headers: &'a HeaderMap, field: &HeaderName) -> impl Iterator<Item = Directive<'a>> {
-    headers.get_all(field).iter().flat_map(|line| Elements { rest: line.as_bytes() }).filter_map(directive)
+    headers.get_all(field).iter().flat_map(|line| Elements::of(line.as_bytes())).filter_map(directive)
 }
 
 /// A `delta-seconds` (RFC 9111, 1.2.2): digits only; more than fits is the largest there is.
-pub(super) fn delta_seconds(argument: &[u8]) -> Option<u32> {
+pub(crate) fn delta_seconds(argument: &[u8]) -> Option<u32> {
     if argument.is_empty() || !argument.iter().all(u8::is_ascii_digit) {
         return None;
     }
@@ -168,9 +174,22 @@ pub(super) fn delta_seconds(argument: &[u8]) -> Option<u32> {
 /// 2^31, which RFC 9111, 1.2.2 has an overflowing number become: 68 years.
 pub(super) const DELTA_SECONDS_MAX: u32 = 1 << 31;
 
-/// The elements of a comma-separated list, trimmed; commas inside quoted strings separate nothing.
-pub(super) struct Elements<'a> {
-    pub(super) rest: &'a [u8],
+/// The elements of a comma-separated list, trimmed, empty ones left out; commas inside quotation marks separate nothing.
+pub(crate) struct Elements<'a> {
+    rest: &'a [u8],
+    escapes: bool,
+}
+
+impl<'a> Elements<'a> {
+    /// Of tokens and quoted strings (RFC 9110, 5.6.4), in which a backslash takes the next byte's meaning away.
+    pub(crate) const fn of(rest: &'a [u8]) -> Self {
+        Self { rest, escapes: true }
+    }
+
+    /// Of entity tags (RFC 9110, 8.8.3), in which a backslash is a byte as any other.
+    pub(crate) const fn of_tags(rest: &'a [u8]) -> Self {
+        Self { rest, escapes: false }
+    }
 }
 
 impl<'a> Iterator for Elements<'a> {
@@ -182,7 +201,7 @@ impl<'a> Iterator for Elements<'a> {
             let end = self.rest.iter().position(|&byte| {
                 match byte {
                     _ if escaped => escaped = false,
-                    b'\\' if quoted => escaped = true,
+                    b'\\' if quoted && self.escapes => escaped = true,
                     b'"' => quoted = !quoted,
                     b',' if !quoted => return true,
                     _ => {}

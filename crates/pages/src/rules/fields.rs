@@ -2,10 +2,11 @@
 
 use super::directives::{self, Elements};
 use super::settings::{Rules, SetCookie};
+use super::{UnixSeconds, date};
 use http::header::{
-    CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    AGE, CONNECTION, DATE, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Fields of one connection (RFC 9110, 7.6.1; RFC 9111, 3.1), besides those that `Connection` names.
 const HOP_BY_HOP: [HeaderName; 7] =
@@ -16,7 +17,7 @@ const HOP_BY_HOP_NAMES: [&str; 3] = ["keep-alive", "proxy-connection", "proxy-au
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let mut named: Vec<HeaderName> = Vec::new();
     for line in headers.get_all(CONNECTION) {
-        named.extend(Elements { rest: line.as_bytes() }.filter_map(|name| HeaderName::from_bytes(name).ok()));
+        named.extend(Elements::of(line.as_bytes()).filter_map(|name| HeaderName::from_bytes(name).ok()));
     }
     for name in HOP_BY_HOP.iter().chain(&named) {
         headers.remove(name);
@@ -27,9 +28,9 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
 }
 
 /// The header fields of a response that are stored: without those of the connection, those that `no-cache="…"` and
-/// `private="…"` list, and cookies unless they are to be kept.
+/// `private="…"` list, cookies unless they are to be kept, and `Age`, which the policy has; with a `Date` (RFC 9110, 6.6.1).
 #[must_use]
-pub fn stored(response: &HeaderMap, rules: &Rules) -> HeaderMap {
+pub fn stored(response: &HeaderMap, rules: &Rules, answered_at: UnixSeconds) -> HeaderMap {
     let mut headers = response.clone();
     strip_hop_by_hop(&mut headers);
     for name in directives::of_response(response, rules).without {
@@ -38,5 +39,23 @@ pub fn stored(response: &HeaderMap, rules: &Rules) -> HeaderMap {
     if rules.set_cookie != SetCookie::Keep {
         headers.remove(SET_COOKIE);
     }
+    headers.remove(AGE);
+    with_date(&mut headers, answered_at);
     headers
+}
+
+/// Gives a response that has no usable `Date` the moment it arrived.
+pub(super) fn with_date(headers: &mut HeaderMap, answered_at: UnixSeconds) {
+    if single(headers, &DATE).and_then(date::parse).is_none()
+        && let Ok(now) = HeaderValue::from_str(&date::format(answered_at))
+    {
+        headers.insert(DATE, now);
+    }
+}
+
+/// The value of a field that has one line.
+pub(super) fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
+    let mut lines = headers.get_all(name).iter();
+    let first = lines.next()?;
+    lines.next().is_none().then_some(first.as_bytes())
 }

@@ -15,14 +15,17 @@
 
 pub mod announce;
 mod date;
-mod directives;
+pub(crate) mod directives;
 pub mod fields;
 pub mod invalidate;
+pub mod partial;
 mod policy;
 pub mod range;
 mod request;
 mod settings;
 mod store;
+#[cfg(test)]
+mod suite;
 pub mod validate;
 pub mod vary;
 

@@ -61,9 +61,10 @@ impl Asked {
 pub fn classify(method: &Method, headers: &HeaderMap, rules: &Rules) -> Class {
     match *method {
         Method::GET | Method::HEAD => Class::Lookup(asked(method, headers, rules)),
-        // RFC 9110, 9.2.1; CONNECT never reaches a cache's rules.
         Method::OPTIONS | Method::TRACE => Class::Pass,
-        // A method that nobody knows may change anything.
+        // The other safe methods of the IANA registry (RFC 9110, 9.2.1 and 18.2). One that nobody knows may change
+        // anything.
+        _ if ["PROPFIND", "REPORT", "SEARCH", "QUERY", "PRI"].contains(&method.as_str()) => Class::Pass,
         _ => Class::Unsafe,
     }
 }

@@ -1,12 +1,13 @@
 //! May a response be stored, and for what until when (RFC 9111, 3 and 4.2)? Asked once, when it arrives.
 
 use super::directives::{Lifetime, ResponseDirectives};
+use super::fields::single;
 use super::policy::{Flags, Policy};
 use super::request::Asked;
 use super::settings::{Rules, SetCookie};
 use super::{UnixSeconds, date, directives, vary};
 use http::header::{AGE, DATE, ETAG, EXPIRES, LAST_MODIFIED, SET_COOKIE};
-use http::{HeaderMap, HeaderName, Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 
 /// A request that was forwarded, and its answer.
 #[derive(Clone, Copy, Debug)]
@@ -199,18 +200,12 @@ fn understood(status: StatusCode) -> bool {
     guessed(status) || matches!(status.as_u16(), 302 | 303 | 307 | 400 | 403 | 451 | 500 | 502 | 503 | 504)
 }
 
-/// The value of `Age`, 0 when there is none that makes sense.
+/// The first value of `Age`, without parameters; 0 when it is no number (RFC 9111, 5.1).
 fn age_value(response: &HeaderMap) -> i64 {
     response
         .get(AGE)
-        .and_then(|value| directives::Elements { rest: value.as_bytes() }.next())
-        .and_then(directives::delta_seconds)
+        .and_then(|value| directives::Elements::of(value.as_bytes()).next())
+        .and_then(|value| value.split(|&byte| byte == b';').next())
+        .and_then(|value| directives::delta_seconds(value.trim_ascii()))
         .map_or(0, i64::from)
-}
-
-/// The value of a field that has one line.
-fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
-    let mut lines = headers.get_all(name).iter();
-    let first = lines.next()?;
-    lines.next().is_none().then_some(first.as_bytes())
 }

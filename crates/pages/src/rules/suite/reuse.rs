@@ -1,0 +1,345 @@
+//! Sections `cc-response`, `cc-request`, `auth`, `other`, `headers`, `conditional`, `method`.
+
+use super::super::{Class, Decision, Exchange, NotStored, Policy, Rules, SetCookie, classify, fields, judge};
+use super::{Cache, Got, Lines, START, after, check_reuse, dated};
+use crate::testing::headers;
+use http::{HeaderMap, Method, StatusCode};
+
+#[test]
+fn what_may_not_be_stored_is_not() {
+    for (response, reason) in [
+        (&[("cache-control", "private, max-age=3600")][..], NotStored::Private),
+        (&[("cache-control", "no-store")], NotStored::NoStore),
+        (&[("cache-control", "No-StOrE, max-age=3600")], NotStored::NoStore),
+        (&[("cache-control", "max-age=10000, no-store"), ("expires", "+10000"), ("date", "+0")], NotStored::NoStore),
+        (&[("cache-control", "private=\"not a name\", max-age=3600")], NotStored::Private),
+        (&[("cache-control", "private=, max-age=3600")], NotStored::Private),
+        (&[("cache-control", "private =\"a\", max-age=3600")], NotStored::Private),
+        (&[("cache-control", "max-age=3600"), ("vary", "*")], NotStored::VaryStar),
+        (&[("cache-control", "max-age=0")], NotStored::Stale),
+        (&[("cache-control", "no-cache, max-age=3600")], NotStored::Stale),
+        (&[], NotStored::Stale),
+    ] {
+        let mut cache = Cache::new();
+        assert_eq!(cache.answer(&HeaderMap::new(), 200, &dated(response), 0), Err(reason), "{response:?}");
+    }
+    let mut cache = Cache::new();
+    let no_store = headers(&[("cache-control", "no-store")]);
+    let fresh = headers(&[("cache-control", "max-age=3600")]);
+    assert_eq!(cache.answer(&no_store, 200, &fresh, 0), Err(NotStored::RequestNoStore));
+    for (status, reason) in [(206, None), (304, Some(NotStored::Status)), (201, Some(NotStored::NoFreshness))] {
+        let response = if status == 201 { HeaderMap::new() } else { fresh.clone() };
+        assert_eq!(cache.answer(&HeaderMap::new(), status, &response, 0).err(), reason, "{status}");
+    }
+}
+
+#[test]
+fn must_understand_makes_no_store_void_for_known_statuses() {
+    let response = [("cache-control", "max-age=3600, no-store, must-understand")];
+    assert_eq!(after(0, 200, &response), Got::Cached(200));
+    assert_eq!(after(0, 599, &response), Got::Asked);
+    let mut cache = Cache::new();
+    let alone = dated(&[("cache-control", "max-age=3600, must-understand")]);
+    assert_eq!(cache.answer(&HeaderMap::new(), 599, &alone, 0), Err(NotStored::NotUnderstood));
+}
+
+#[test]
+fn no_cache_is_kept_and_asked_about_every_time() {
+    let by_tag = Got::ByTag("\"abcd\"".into());
+    for control in ["no-cache", "max-age=10000, No-CaChE", "no-cache=, max-age=10000"] {
+        assert_eq!(after(0, 200, &[("cache-control", control), ("etag", "\"abcd\"")]), by_tag, "{control}");
+    }
+    check_reuse(&[(&[("cache-control", "max-age=10000, no-cache"), ("expires", "+10000"), ("date", "+0")], false)]);
+}
+
+#[test]
+fn listed_fields_are_left_out_and_the_rest_is_stored() {
+    for control in ["no-cache=\"a, b\"", "private=\"A,B\"", "no-cache=\"a\", private=\"b\""] {
+        let mut cache = Cache::new();
+        let response =
+            dated(&[("cache-control", control), ("a", "1"), ("b", "2"), ("c", "3"), ("cache-control", "max-age=3600")]);
+        cache.answer(&HeaderMap::new(), 200, &response, 0).expect("stored");
+        assert_eq!(cache.request(&HeaderMap::new()), Got::Cached(200), "{control}");
+        let stored = &cache.stored[0].headers;
+        assert_eq!([stored.get("a"), stored.get("b")], [None, None], "{control}");
+        assert_eq!(stored["c"], "3");
+    }
+}
+
+#[test]
+fn fields_of_the_connection_are_not_stored_and_all_others_are() {
+    let response = headers(&[
+        ("cache-control", "max-age=3600"),
+        ("connection", "a, B, keep-alive"),
+        ("a", "1"),
+        ("b", "2"),
+        ("c", "3"),
+        ("keep-alive", "timeout=5"),
+        ("proxy-authenticate", "x"),
+        ("proxy-authentication-info", "x"),
+        ("proxy-authorization", "x"),
+        ("proxy-connection", "x"),
+        ("te", "trailers"),
+        ("trailer", "x"),
+        ("transfer-encoding", "chunked"),
+        ("upgrade", "x"),
+        ("age", "1"),
+        ("content-encoding", "gzip"),
+        ("content-type", "text/plain"),
+        ("set-cookie", "a=b"),
+        ("set-cookie", "c=d"),
+        ("x-test", "1"),
+        ("x-test", "2"),
+        ("date", "junk"),
+    ]);
+    let rules = Rules { set_cookie: SetCookie::Keep, ..Rules::default() };
+    let stored = fields::stored(&response, &rules, START);
+    let expected = dated(&[
+        ("cache-control", "max-age=3600"),
+        ("c", "3"),
+        ("content-encoding", "gzip"),
+        ("content-type", "text/plain"),
+        ("set-cookie", "a=b"),
+        ("set-cookie", "c=d"),
+        ("x-test", "1"),
+        ("x-test", "2"),
+        ("date", "+0"),
+    ]);
+    assert_eq!(stored, expected);
+}
+
+#[test]
+fn cookies_are_stored_only_when_told() {
+    let response = headers(&[("cache-control", "max-age=3600"), ("set-cookie", "a=b")]);
+    let listed = headers(&[("cache-control", "max-age=3600, no-cache=\"Set-Cookie\""), ("set-cookie", "a=b")]);
+    for (setting, response, stored, kept) in [
+        (SetCookie::Refuse, &response, Err(NotStored::SetCookie), false),
+        (SetCookie::Refuse, &listed, Ok(()), false),
+        (SetCookie::Strip, &response, Ok(()), false),
+        (SetCookie::Keep, &response, Ok(()), true),
+        (SetCookie::Keep, &listed, Ok(()), false),
+    ] {
+        let mut cache = Cache::new();
+        cache.rules.set_cookie = setting;
+        assert_eq!(cache.answer(&HeaderMap::new(), 200, response, 0), stored, "{setting:?}");
+        if stored.is_ok() {
+            assert_eq!(cache.stored[0].headers.contains_key("set-cookie"), kept, "{setting:?}");
+        }
+    }
+}
+
+#[test]
+fn must_revalidate_is_reused_while_fresh_and_asked_about_after() {
+    let response = [("cache-control", "max-age=2, must-revalidate"), ("etag", "\"abcd\"")];
+    assert_eq!(after(1, 200, &response), Got::Cached(200));
+    assert_eq!(after(2, 200, &response), Got::ByTag("\"abcd\"".into()));
+}
+
+#[test]
+fn answers_to_authorization_are_shared_only_with_consent() {
+    let request = headers(&[("authorization", "FOO")]);
+    for (control, stored) in [
+        ("max-age=3600", Err(NotStored::Authorization)),
+        ("max-age=3600, public", Ok(())),
+        ("max-age=3600, must-revalidate", Ok(())),
+        ("s-maxage=3600", Ok(())),
+        ("max-age=3600, proxy-revalidate", Err(NotStored::Authorization)),
+    ] {
+        let mut cache = Cache::new();
+        assert_eq!(cache.answer(&request, 200, &headers(&[("cache-control", control)]), 0), stored, "{control}");
+        let got = if stored.is_ok() { Got::Cached(200) } else { Got::Asked };
+        assert_eq!(cache.request(&HeaderMap::new()), got, "{control}");
+    }
+}
+
+/// Rows of a response, a request that comes at once, and what becomes of it.
+fn check_requests(rows: &[(Lines<'_>, Lines<'_>, Got)]) {
+    for (response, request, expected) in rows {
+        let mut cache = Cache::new();
+        cache.answer(&HeaderMap::new(), 200, &dated(response), 0).expect("stored");
+        cache.now += 3;
+        assert_eq!(cache.request(&dated(request)), *expected, "{response:?} {request:?}");
+    }
+}
+
+#[test]
+fn requests_are_given_what_they_ask_for() {
+    let control = "cache-control";
+    let hour: Lines<'_> = &[(control, "max-age=3600"), ("etag", "\"a\"")];
+    let by_tag = || Got::ByTag("\"a\"".into());
+    check_requests(&[
+        (hour, &[(control, "max-age=0")], by_tag()),
+        (hour, &[(control, "max-age=1")], by_tag()),
+        (hour, &[(control, "max-age=3")], Got::Cached(200)),
+        (hour, &[(control, "max-age=x")], by_tag()),
+        (hour, &[(control, "max-age=100, max-age=1")], by_tag()),
+        (&[(control, "max-age=3600"), ("age", "1800")], &[(control, "max-age=600")], Got::Asked),
+        (&[(control, "max-age=1"), ("etag", "\"a\"")], &[(control, "max-stale=1000")], Got::Cached(200)),
+        (&[(control, "max-age=1"), ("etag", "\"a\"")], &[(control, "max-stale")], Got::Cached(200)),
+        (&[(control, "max-age=1"), ("etag", "\"a\"")], &[(control, "max-stale=x")], by_tag()),
+        (&[(control, "max-age=1"), ("etag", "\"a\"")], &[(control, "max-stale=1")], by_tag()),
+        (
+            &[(control, "max-age=1500"), ("age", "2000"), ("etag", "\"a\"")],
+            &[(control, "max-stale=1000")],
+            Got::Cached(200),
+        ),
+        (&[(control, "max-age=1, must-revalidate"), ("etag", "\"a\"")], &[(control, "max-stale")], by_tag()),
+        (&[(control, "no-cache"), ("etag", "\"a\"")], &[(control, "max-stale")], by_tag()),
+        (&[(control, "s-maxage=1"), ("etag", "\"a\"")], &[(control, "max-stale")], by_tag()),
+        (&[(control, "max-age=1500")], &[(control, "min-fresh=2000")], Got::Asked),
+        (&[(control, "max-age=1500")], &[(control, "min-fresh=1000")], Got::Cached(200)),
+        (&[(control, "max-age=1500"), ("age", "1000")], &[(control, "min-fresh=1000")], Got::Asked),
+        (hour, &[(control, "no-cache")], by_tag()),
+        (&[(control, "max-age=3600")], &[(control, "no-cache")], Got::Asked),
+        (hour, &[("pragma", "no-cache")], by_tag()),
+        (hour, &[("pragma", "unrecognised-extension")], Got::Cached(200)),
+        (hour, &[("pragma", "no-cache"), (control, "max-age=1000")], Got::Cached(200)),
+        (hour, &[(control, "only-if-cached")], Got::Cached(200)),
+        (&[(control, "max-age=1"), ("etag", "\"a\"")], &[(control, "only-if-cached")], Got::Timeout),
+        (hour, &[(control, "only-if-cached, no-cache")], Got::Timeout),
+        (hour, &[(control, "no-store")], Got::Cached(200)),
+        (&[(control, "max-age=3600, immutable"), ("etag", "\"a\"")], &[(control, "no-cache")], Got::Cached(200)),
+        (&[(control, "max-age=3600, immutable"), ("etag", "\"a\"")], &[(control, "max-age=0")], Got::Cached(200)),
+        (&[(control, "max-age=2, immutable"), ("etag", "\"a\"")], &[(control, "max-age=0")], by_tag()),
+    ]);
+}
+
+#[test]
+fn a_date_serves_where_there_is_no_tag() {
+    check_requests(&[(
+        &[("cache-control", "max-age=3600"), ("last-modified", "-10000"), ("date", "+0")],
+        &[("cache-control", "no-cache")],
+        Got::ByDate(super::format_date(START - 10_000)),
+    )]);
+}
+
+#[test]
+fn only_if_cached_is_504_when_nothing_is() {
+    let cache = Cache::new();
+    assert_eq!(cache.request(&headers(&[("cache-control", "only-if-cached")])), Got::Timeout);
+    assert_eq!(cache.request(&headers(&[])), Got::Asked);
+}
+
+#[test]
+fn a_site_may_take_no_orders_from_clients() {
+    let mut cache = Cache::new();
+    cache.rules.client_directives = false;
+    cache.answer(&HeaderMap::new(), 200, &dated(&[("cache-control", "max-age=3600")]), 0).expect("stored");
+    for field in [("cache-control", "no-cache"), ("cache-control", "max-age=0"), ("pragma", "no-cache")] {
+        assert_eq!(cache.request(&headers(&[field])), Got::Cached(200), "{field:?}");
+    }
+    let no_store = headers(&[("cache-control", "no-store")]);
+    let fresh = headers(&[("cache-control", "max-age=3600")]);
+    assert_eq!(cache.answer(&no_store, 200, &fresh, 0), Err(NotStored::RequestNoStore));
+}
+
+#[test]
+fn preconditions_are_answered_from_what_is_stored() {
+    let tagged: &[(&str, &str)] =
+        &[("cache-control", "max-age=3600"), ("etag", "\"abcdef\""), ("last-modified", "-5000")];
+    let weak: Lines<'_> = &[("cache-control", "max-age=3600"), ("etag", "W/\"abcdef\"")];
+    let bare: Lines<'_> = &[("cache-control", "max-age=3600"), ("etag", "abcdef")];
+    let dated: Lines<'_> = &[("cache-control", "max-age=3600"), ("last-modified", "-3000"), ("date", "+0")];
+    let none: Lines<'_> = &[("cache-control", "max-age=3600"), ("date", "-100")];
+    let tags = "if-none-match";
+    let since = "if-modified-since";
+    check_requests(&[
+        (tagged, &[(tags, "\"abcdef\"")], Got::Cached(304)),
+        (tagged, &[(tags, "W/\"abcdef\"")], Got::Cached(304)),
+        (tagged, &[(tags, "*")], Got::Cached(304)),
+        (tagged, &[(tags, "\"abcdef\", \"1234\", \"5678\"")], Got::Cached(304)),
+        (tagged, &[(tags, "\"1234\",\"abcdef\" , \"5678\"")], Got::Cached(304)),
+        (tagged, &[(tags, "\"1234\", \"5678\""), (tags, "\"abcdef\"")], Got::Cached(304)),
+        (tagged, &[(tags, "\"12,34\\\", \"abcdef\"")], Got::Cached(304)),
+        (tagged, &[(tags, "\"other\"")], Got::Cached(200)),
+        (tagged, &[(tags, "abcdef")], Got::Cached(200)),
+        (tagged, &[(tags, "\"other, \\\"abcdef\\\"\"")], Got::Cached(200)),
+        (weak, &[(tags, "W/\"abcdef\"")], Got::Cached(304)),
+        (weak, &[(tags, "\"abcdef\"")], Got::Cached(304)),
+        (weak, &[(tags, "w/\"abcdef\"")], Got::Cached(200)),
+        (bare, &[(tags, "abcdef")], Got::Cached(304)),
+        (bare, &[(tags, "\"abcdef\"")], Got::Cached(200)),
+        // If-None-Match goes before If-Modified-Since.
+        (tagged, &[(tags, "\"other\""), (since, "-1")], Got::Cached(200)),
+        (tagged, &[(tags, "\"abcdef\""), (since, "-9000")], Got::Cached(304)),
+        (dated, &[(since, "-3000")], Got::Cached(304)),
+        (dated, &[(since, "-2000")], Got::Cached(304)),
+        (dated, &[(since, "-4000")], Got::Cached(200)),
+        (dated, &[(since, "junk")], Got::Cached(200)),
+        (dated, &[(since, "-2000"), (since, "-2000")], Got::Cached(200)),
+        // Without a Last-Modified the Date counts.
+        (none, &[(since, "-50")], Got::Cached(304)),
+        (none, &[(since, "-200")], Got::Cached(200)),
+        (tagged, &[("if-match", "\"abcdef\"")], Got::Cached(200)),
+        (tagged, &[("if-match", "\"other\"")], Got::Cached(412)),
+        (weak, &[("if-match", "W/\"abcdef\"")], Got::Cached(412)),
+        (tagged, &[("if-match", "*")], Got::Cached(200)),
+        (dated, &[("if-unmodified-since", "-2000")], Got::Cached(200)),
+        (dated, &[("if-unmodified-since", "-4000")], Got::Cached(412)),
+        (tagged, &[("if-match", "\"abcdef\""), (tags, "\"abcdef\"")], Got::Cached(304)),
+    ]);
+}
+
+#[test]
+fn an_old_date_in_the_850_form_is_a_date() {
+    let mut cache = Cache::new();
+    let response = dated(&[("cache-control", "max-age=3600"), ("last-modified", "Sun, 06 Nov 1994 08:49:37 GMT")]);
+    cache.answer(&HeaderMap::new(), 200, &response, 0).expect("stored");
+    let request = headers(&[("if-modified-since", "Sunday, 06-Nov-94 08:49:37 GMT")]);
+    assert_eq!(cache.request(&request), Got::Cached(304));
+}
+
+#[test]
+fn a_stored_error_is_not_made_a_304() {
+    let mut cache = Cache::new();
+    cache
+        .answer(&HeaderMap::new(), 404, &dated(&[("cache-control", "max-age=9"), ("etag", "\"a\"")]), 0)
+        .expect("stored");
+    assert_eq!(cache.request(&headers(&[("if-none-match", "\"a\"")])), Got::Cached(404));
+}
+
+#[test]
+fn methods_are_looked_up_passed_or_change_things() {
+    let rules = Rules::default();
+    let class = |method: &str| classify(&method.parse::<Method>().expect("a method"), &HeaderMap::new(), &rules);
+    for method in ["GET", "HEAD"] {
+        assert!(matches!(class(method), Class::Lookup(asked) if asked.plain() && asked.head == (method == "HEAD")));
+    }
+    for method in ["OPTIONS", "TRACE", "PROPFIND", "REPORT", "SEARCH", "QUERY"] {
+        assert_eq!(class(method), Class::Pass, "{method}");
+    }
+    for method in ["POST", "PUT", "DELETE", "PATCH", "M-SEARCH", "get", "FOO"] {
+        assert_eq!(class(method), Class::Unsafe, "{method}");
+    }
+}
+
+#[test]
+fn only_answers_to_get_are_stored() {
+    let rules = Rules::default();
+    let response = headers(&[("cache-control", "max-age=3600")]);
+    let asked = super::Asked::default();
+    for method in [Method::HEAD, Method::POST, Method::PUT, Method::OPTIONS] {
+        let exchange = Exchange {
+            method: &method,
+            target: "/",
+            asked: &asked,
+            status: StatusCode::OK,
+            response: &response,
+            asked_at: START,
+            answered_at: START,
+        };
+        assert_eq!(judge(&exchange, &rules), Err(NotStored::Method));
+    }
+}
+
+#[test]
+fn without_anything_stored_the_origin_is_asked() {
+    assert_eq!(Policy::decide_without(&super::Asked::default()), Decision::Miss);
+}
+
+#[test]
+fn a_request_with_cookies_is_answered_alike() {
+    let mut cache = Cache::new();
+    cache.answer(&HeaderMap::new(), 200, &dated(&[("cache-control", "max-age=9")]), 0).expect("stored");
+    assert_eq!(cache.request(&headers(&[("cookie", "a=b")])), Got::Cached(200));
+}
