@@ -146,19 +146,19 @@ fn targeted(response: &HeaderMap, field: &HeaderName) -> Option<ResponseDirectiv
 
 /// One directive: its name as sent (compare without case) and its argument, unquoted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Directive<'a> {
+pub(crate) struct Directive<'a> {
     pub(super) name: &'a [u8],
     pub(super) argument: Option<Cow<'a, [u8]>>,
 }
 
 impl Directive<'_> {
-    pub(super) fn is(&self, name: &str) -> bool {
+    pub(crate) fn is(&self, name: &str) -> bool {
         self.name.eq_ignore_ascii_case(name.as_bytes())
     }
 }
 
 /// Every directive of every line of a field, in order.
-pub(super) fn directives<'a>(headers: &'a HeaderMap, field: &HeaderName) -> impl Iterator<Item = Directive<'a>> {
+pub(crate) fn directives<'a>(headers: &'a HeaderMap, field: &HeaderName) -> impl Iterator<Item = Directive<'a>> {
     headers.get_all(field).iter().flat_map(|line| Elements::of(line.as_bytes())).filter_map(directive)
 }
 
