@@ -2,9 +2,10 @@
 //!
 //! [`rules`] decides what may be stored and answered. It is a set of pure functions over the `http` crate's types: no
 //! socket, no clock, no store. [`key`] knows which page a request is for,
-//! [`negotiate`] which coding is stored and which is served.
+//! [`negotiate`] which coding is stored and which is served, [`format`](mod@format) how a page is laid out in an item.
 #![forbid(unsafe_code)]
 
+pub mod format;
 pub mod key;
 pub mod negotiate;
 pub mod rules;
