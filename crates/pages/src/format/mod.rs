@@ -5,12 +5,14 @@
 //! mod_mcpage. What never happens here: no panic and no growth past the value's own length (or a stated limit, where a
 //! value is compressed) whatever the bytes.
 
+mod chunks;
 pub mod foreign;
 mod mcpage;
 mod page;
 mod read;
 mod srcache;
 
+pub use chunks::{CHUNK_HEAD_BYTES, CHUNKS_MAX, Chunks};
 pub use page::{MAGIC, Page, Parts, VERSION, Value, encode_page, encode_variants, page_head, parse};
 
 use std::fmt;

@@ -1,6 +1,7 @@
 //! Nuthatch's own form. `docs/pages-formats.md` has the table of its bytes; all numbers are big-endian.
 
 use super::FormatError;
+use super::chunks::Chunks;
 use super::read::Reader;
 use crate::negotiate::Coding;
 use crate::rules::{Flags, Policy};
@@ -14,6 +15,8 @@ pub const VERSION: u8 = 1;
 
 const KIND_PAGE: u8 = 0;
 const KIND_VARIANTS: u8 = 1;
+pub(super) const KIND_CHUNKS: u8 = 2;
+pub(super) const KIND_CHUNK: u8 = 3;
 
 /// `plain_bytes` of a page for which it is not known.
 const UNKNOWN_BYTES: u64 = u64::MAX;
@@ -26,6 +29,17 @@ pub enum Value<'a> {
     /// The response varies: which request fields choose a variant. Each set of field names is one way in which responses
     /// of this URL have varied, newest first; a variant is looked for by each.
     Variants(Vec<Vec<HeaderName>>),
+    /// The list of the chunks that a longer value was cut into.
+    Chunks(Chunks),
+    /// One of them.
+    Chunk {
+        /// The number of the writing.
+        generation: u64,
+        /// Its place among the chunks.
+        number: u32,
+        /// What it has of the value.
+        bytes: &'a [u8],
+    },
 }
 
 /// A stored page, in the value it was read from.
@@ -194,10 +208,19 @@ pub fn parse(value: &[u8]) -> Result<Value<'_>, FormatError> {
     let parsed = match kind {
         KIND_PAGE => Value::Page(parse_page(&mut reader, coding)?),
         KIND_VARIANTS => Value::Variants(parse_variants(&mut reader)?),
+        KIND_CHUNKS => Value::Chunks(Chunks::read(&mut reader)?),
+        KIND_CHUNK => {
+            let (generation, number) = (reader.u64("chunk")?, reader.u32("chunk")?);
+            Value::Chunk { generation, number, bytes: std::mem::take(&mut reader.rest) }
+        }
         _ => return Err(FormatError::Meaningless("kind")),
     };
     // It is there for those who want the body only, and must not lead them elsewhere.
-    let body_bytes = if let Value::Page(page) = &parsed { page.body.len() } else { 0 };
+    let body_bytes = match &parsed {
+        Value::Page(page) => page.body.len(),
+        Value::Chunk { bytes, .. } => bytes.len(),
+        Value::Variants(_) | Value::Chunks(_) => 0,
+    };
     if head_bytes != value.len() - reader.rest.len() - body_bytes {
         return Err(FormatError::Meaningless("head length"));
     }
@@ -240,14 +263,14 @@ fn parse_variants(reader: &mut Reader<'_>) -> Result<Vec<Vec<HeaderName>>, Forma
     Ok(sets)
 }
 
-fn push_prefix(value: &mut Vec<u8>, kind: u8, coding: u8) {
+pub(super) fn push_prefix(value: &mut Vec<u8>, kind: u8, coding: u8) {
     value.extend_from_slice(&MAGIC);
     value.extend_from_slice(&[VERSION, kind, coding, 0]);
     // The head's length, when it is known.
     value.extend_from_slice(&[0; 4]);
 }
 
-fn finish_head(value: &mut Vec<u8>) -> Result<Vec<u8>, FormatError> {
+pub(super) fn finish_head(value: &mut Vec<u8>) -> Result<Vec<u8>, FormatError> {
     let bytes = u32::try_from(value.len()).map_err(|_| FormatError::DoesNotFit("its head is longer than 4 GiB"))?;
     value[8..12].copy_from_slice(&bytes.to_be_bytes());
     Ok(std::mem::take(value))

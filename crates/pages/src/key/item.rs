@@ -37,7 +37,7 @@ pub fn variant_key(page_key: &str, secondary: &[u8]) -> String {
     key
 }
 
-fn push_hex(text: &mut String, bytes: &[u8]) {
+pub(crate) fn push_hex(text: &mut String, bytes: &[u8]) {
     for byte in bytes {
         for digit in [byte >> 4, byte & 15] {
             text.push(char::from(b"0123456789abcdef"[usize::from(digit)]));

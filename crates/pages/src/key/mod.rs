@@ -12,6 +12,7 @@ mod name;
 mod url;
 
 pub use cookies::{Cookies, Preset, Visitor};
+pub(crate) use item::push_hex;
 pub use item::{ITEM_PREFIX, KEY_BYTES_MAX, VARIANT_BYTES, item_key, variant_key};
 pub use name::NamePattern;
 pub use url::{MARKETING, PageUrl, UrlError, UrlRules};

@@ -27,6 +27,36 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
+/// Fields of requests by which an origin may be made to answer for another host, path or method than the key has.
+const UNKEYED: [&str; 17] = [
+    "forwarded",
+    "x-forwarded-host",
+    "x-forwarded-server",
+    "x-forwarded-scheme",
+    "x-forwarded-prefix",
+    "x-forwarded-path",
+    "x-forwarded-port",
+    "x-host",
+    "x-original-host",
+    "x-original-url",
+    "x-rewrite-url",
+    "x-http-method-override",
+    "x-http-method",
+    "x-method-override",
+    "x-wap-profile",
+    "x-forwarded-ssl",
+    "front-end-https",
+];
+
+/// Removes from a request what is no part of the key and yet changes the answer with some origins, before it is
+/// forwarded: else one client's answer poisons the cache for all. The listener then sets those that it vouches for
+/// (`X-Forwarded-Proto`, `X-Forwarded-For`).
+pub fn strip_unkeyed(request: &mut HeaderMap) {
+    for name in UNKEYED {
+        request.remove(name);
+    }
+}
+
 /// The header fields of a response that are stored: without those of the connection, those that `no-cache="…"` and
 /// `private="…"` list, cookies unless they are to be kept, and `Age`, which the policy has; with a `Date` (RFC 9110, 6.6.1).
 #[must_use]

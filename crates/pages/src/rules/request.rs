@@ -3,8 +3,8 @@
 use super::directives::{delta_seconds, directives};
 use super::settings::Rules;
 use http::header::{
-    AUTHORIZATION, CACHE_CONTROL, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, PRAGMA,
-    RANGE,
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
+    IF_UNMODIFIED_SINCE, PRAGMA, RANGE, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, Method};
 
@@ -57,9 +57,13 @@ impl Asked {
 }
 
 /// Says what is to be done with a request.
+///
+/// A `GET` with a body is passed on: the body is no part of the key, and an origin that looks at it would let one client
+/// choose what the others get. So is one that wants to speak another protocol.
 #[must_use]
 pub fn classify(method: &Method, headers: &HeaderMap, rules: &Rules) -> Class {
     match *method {
+        Method::GET | Method::HEAD if has_body(headers) || headers.contains_key(UPGRADE) => Class::Pass,
         Method::GET | Method::HEAD => Class::Lookup(asked(method, headers, rules)),
         Method::OPTIONS | Method::TRACE => Class::Pass,
         // The other safe methods of the IANA registry (RFC 9110, 9.2.1 and 18.2). One that nobody knows may change
@@ -67,6 +71,12 @@ pub fn classify(method: &Method, headers: &HeaderMap, rules: &Rules) -> Class {
         _ if ["PROPFIND", "REPORT", "SEARCH", "QUERY", "PRI"].contains(&method.as_str()) => Class::Pass,
         _ => Class::Unsafe,
     }
+}
+
+/// RFC 9112, 6.3: by `Transfer-Encoding` or a `Content-Length` other than 0.
+fn has_body(headers: &HeaderMap) -> bool {
+    headers.contains_key(TRANSFER_ENCODING)
+        || headers.get_all(CONTENT_LENGTH).iter().any(|length| length.as_bytes().iter().any(|&byte| byte != b'0'))
 }
 
 fn asked(method: &Method, headers: &HeaderMap, rules: &Rules) -> Asked {

@@ -314,6 +314,25 @@ fn methods_are_looked_up_passed_or_change_things() {
 }
 
 #[test]
+fn what_the_key_does_not_have_decides_nothing() {
+    let rules = Rules::default();
+    for (fields, passed) in [
+        (&[][..], false),
+        (&[("content-length", "0")], false),
+        (&[("content-length", "5")], true),
+        (&[("content-length", "x")], true),
+        (&[("transfer-encoding", "chunked")], true),
+        (&[("upgrade", "websocket")], true),
+    ] {
+        let class = classify(&Method::GET, &headers(fields), &rules);
+        assert_eq!(class == Class::Pass, passed, "{fields:?}");
+    }
+    let mut request = headers(&[("x-forwarded-host", "evil.test"), ("X-Original-URL", "/admin"), ("accept", "*/*")]);
+    fields::strip_unkeyed(&mut request);
+    assert_eq!(request, headers(&[("accept", "*/*")]));
+}
+
+#[test]
 fn only_answers_to_get_are_stored() {
     let rules = Rules::default();
     let response = headers(&[("cache-control", "max-age=3600")]);
