@@ -49,6 +49,8 @@ packages=(
     apache2-bin                         # httpd and its modules without the service
     nutcracker                          # twemproxy
     etcd-server                         # keeps lists of servers
+    mariadb-server mariadb-client       # tables behind a pool; each test starts its own
+    postgresql-15
 )
 
 # A program that may have come from elsewhere, and the packages that bring it when it is missing.
@@ -105,10 +107,10 @@ install_packages() {
         say "all Debian packages are in place"
         return
     fi
-    for port in 80 2379 6379 11211 22121; do
+    for port in 80 2379 3306 5432 6379 11211 22121; do
         listening "$port" || ports+=("$port")
     done
-    for service in memcached nginx apache2 nutcracker etcd redis-server; do
+    for service in memcached nginx apache2 nutcracker etcd redis-server mariadb postgresql; do
         installed "$service" || services+=("$service")
     done
 

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod conversation;
+pub mod database;
 pub mod dice;
 pub mod faulty;
 pub mod hostile;
