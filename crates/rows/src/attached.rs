@@ -1,0 +1,99 @@
+//! A thread's own connection: made when it is first needed, made again after it was lost, with growing pauses between attempts.
+//!
+//! While the pause lasts, whoever asks is told at once why the database is away; nobody waits for a connection to be tried.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+use crate::link::{Fault, Link};
+use crate::shared::Shared;
+
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+const PAUSE_LAST: Duration = Duration::from_secs(2);
+
+/// A connection that was not used for this long is asked whether it stands before it is trusted.
+const TRUSTED_FOR: Duration = Duration::from_secs(1);
+
+pub(crate) struct Attached {
+    shared: Arc<Shared>,
+    writes: bool,
+    link: Option<Box<dyn Link>>,
+    used: Instant,
+    away: Option<Away>,
+}
+
+struct Away {
+    why: Error,
+    until: Instant,
+    pause: Duration,
+}
+
+impl Attached {
+    pub(crate) fn new(shared: Arc<Shared>, writes: bool) -> Attached {
+        Attached { shared, writes, link: None, used: Instant::now(), away: None }
+    }
+
+    /// The connection, checked and knowing the mapping.
+    pub(crate) fn link(&mut self) -> Result<&mut (dyn Link + 'static), Error> {
+        let now = Instant::now();
+        if self.link.is_some() && now.duration_since(self.used) > TRUSTED_FOR {
+            let stands = self.link.as_mut().is_some_and(|link| link.check().is_ok());
+            if !stands {
+                self.lose();
+            }
+        }
+        if self.link.is_none() {
+            if let Some(away) = self.away.as_ref().filter(|away| now < away.until) {
+                return Err(away.why.clone());
+            }
+            match self.connect() {
+                Ok(link) => {
+                    self.link = Some(link);
+                    self.away = None;
+                }
+                Err(why) => {
+                    let pause = self.away.as_ref().map_or(PAUSE_FIRST, |away| (away.pause * 2).min(PAUSE_LAST));
+                    self.away = Some(Away { why: why.clone(), until: Instant::now() + pause, pause });
+                    return Err(why);
+                }
+            }
+        }
+        self.used = Instant::now();
+        self.link.as_deref_mut().ok_or_else(|| Error::Unreachable(format!("{}: no connection", self.shared.place())))
+    }
+
+    /// The connection there is, if there is one; none is made.
+    pub(crate) fn standing(&mut self) -> Option<&mut (dyn Link + 'static)> {
+        self.link.as_deref_mut()
+    }
+
+    /// The connection is of no use any more.
+    pub(crate) fn lose(&mut self) {
+        if self.link.take().is_some() {
+            self.shared.counters.lost.add(1);
+        }
+    }
+
+    fn connect(&self) -> Result<Box<dyn Link>, Error> {
+        let mut link = self.shared.dialect.connect(self.writes)?;
+        self.shared.counters.connected.add(1);
+        let layout = match self.shared.layout.get() {
+            Some(layout) => Arc::clone(layout),
+            None => {
+                let described = link.describe().map_err(|fault| self.shared.error(fault))?;
+                self.shared.fit(&described)?
+            }
+        };
+        link.prepare(&layout);
+        Ok(link)
+    }
+
+    /// What a fault of this connection means to those who asked; a connection that is lost is let go.
+    pub(crate) fn fault(&mut self, fault: Fault) -> Error {
+        if matches!(fault, Fault::Lost(_) | Fault::Overdue(_)) {
+            self.lose();
+        }
+        self.shared.error(fault)
+    }
+}

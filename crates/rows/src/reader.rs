@@ -1,0 +1,123 @@
+//! A thread that reads: what waits when it becomes free is looked up with one statement.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::attached::Attached;
+use crate::error::Error;
+use crate::layout::{Layout, Row};
+use crate::link::{Bounds, Fault};
+use crate::op::{Item, Range};
+use crate::plan::item;
+use crate::shared::{Answer, Asked, Shared};
+
+/// How many requests are read together at most.
+const REQUESTS_MAX: usize = 64;
+
+type Keys = (Vec<Vec<u8>>, Answer<Vec<Option<Item>>>);
+
+pub(crate) fn run(shared: Arc<Shared>) {
+    let mut attached = Attached::new(Arc::clone(&shared), false);
+    while let Some(jobs) = shared.reads.take(REQUESTS_MAX, 1, Duration::ZERO, None) {
+        let mut lookups: Vec<Keys> = Vec::new();
+        for job in jobs {
+            let late = job.since.elapsed() > shared.settings.timeout;
+            match job.what {
+                // Who asked may have gone meanwhile, and then nobody needs the answer.
+                Asked::Keys { answer, .. } if answer.is_closed() => {}
+                Asked::Keys { answer, .. } if late => drop(answer.send(Err(shared.overdue()))),
+                Asked::Range { answer, .. } if late => drop(answer.send(Err(shared.overdue()))),
+                Asked::Keys { keys, answer } => lookups.push((keys, answer)),
+                Asked::Range { range, answer } => drop(answer.send(self::range(&shared, &mut attached, &range))),
+            }
+        }
+        if !lookups.is_empty() {
+            look_up(&shared, &mut attached, lookups);
+        }
+    }
+}
+
+fn look_up(shared: &Shared, attached: &mut Attached, lookups: Vec<Keys>) {
+    let found = read(shared, attached, lookups.iter().flat_map(|(keys, _)| keys));
+    for (keys, answer) in lookups {
+        let items = match &found {
+            Ok(found) => Ok(keys.iter().map(|key| found.get(key).cloned()).collect()),
+            Err(why) => Err(why.clone()),
+        };
+        let _ = answer.send(items);
+    }
+}
+
+fn read<'a>(
+    shared: &Shared,
+    attached: &mut Attached,
+    keys: impl Iterator<Item = &'a Vec<u8>>,
+) -> Result<HashMap<Vec<u8>, Item>, Error> {
+    let mut keys: Vec<&Vec<u8>> = keys.collect();
+    keys.sort_unstable();
+    keys.dedup();
+    shared.counters.keys_read.add(keys.len() as u64);
+    let (layout, rows) = again(shared, attached, |layout, attached| {
+        // A key that no row can have is not there.
+        let cells: Vec<_> = keys.iter().filter_map(|key| layout.key_cells(key).ok()).collect();
+        if cells.is_empty() {
+            return Ok(Ok(Vec::new()));
+        }
+        shared.counters.lookups.add(1);
+        Ok(attached.link()?.read(&cells, false))
+    })?;
+    let now = (shared.clock)();
+    let found: HashMap<Vec<u8>, Item> = rows
+        .iter()
+        .filter(|row| !row.expired(now))
+        .map(|row| (layout.key_bytes(&row.key), item(&layout, row)))
+        .collect();
+    shared.counters.rows_found.add(found.len() as u64);
+    Ok(found)
+}
+
+fn range(shared: &Shared, attached: &mut Attached, range: &Range) -> Result<Vec<(Vec<u8>, Item)>, Error> {
+    shared.counters.ranges.add(1);
+    let (layout, rows) = again(shared, attached, |layout, attached| {
+        let [column] = &layout.key[..] else {
+            return Err(Error::Client(format!("table {}: ranges need a key of one column", shared.settings.name)));
+        };
+        let bound = |bound: &Option<(Vec<u8>, bool)>| {
+            let Some((key, inclusive)) = bound else { return Ok(None) };
+            match column.cell(Some(key.clone())) {
+                Ok(cell) => Ok(Some((cell, *inclusive))),
+                Err(why) => Err(Error::Client(format!("table {}: bound of a range: {why}", shared.settings.name))),
+            }
+        };
+        let (from, to) = (bound(&range.from)?, bound(&range.to)?);
+        let bounds = Bounds { from, to, limit: range.limit, now: (shared.clock)() };
+        Ok(attached.link()?.range(&bounds))
+    })?;
+    Ok(rows.iter().map(|row| (layout.key_bytes(&row.key), item(&layout, row))).collect())
+}
+
+/// Reads, and once more on a new connection when the old one turns out to be lost.
+fn again(
+    shared: &Shared,
+    attached: &mut Attached,
+    mut read: impl FnMut(&Layout, &mut Attached) -> Result<Result<Vec<Row>, Fault>, Error>,
+) -> Result<(Arc<Layout>, Vec<Row>), Error> {
+    let began = Instant::now();
+    loop {
+        attached.link()?;
+        let Some(layout) = shared.layout.get() else {
+            return Err(Error::Unreachable(format!("{}: it was not seen yet", shared.place())));
+        };
+        match read(layout, attached)? {
+            Ok(rows) => return Ok((Arc::clone(layout), rows)),
+            Err(fault) => {
+                let (lost, conflict) = (matches!(fault, Fault::Lost(_)), matches!(fault, Fault::Conflict(_)));
+                let error = attached.fault(fault);
+                if !(lost || conflict) || began.elapsed() > shared.settings.timeout / 2 {
+                    return Err(error);
+                }
+            }
+        }
+    }
+}

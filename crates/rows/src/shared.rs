@@ -1,0 +1,161 @@
+//! What the threads of one table share.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use tokio::sync::oneshot;
+
+use crate::error::Error;
+use crate::layout::{Described, Layout};
+use crate::link::{Dialect, Fault};
+use crate::op::{Done, Item, Op, Range};
+use crate::queue::Queue;
+use crate::settings::Settings;
+use crate::watch::Watchers;
+
+/// The second it is, since 1970. Given by whoever opens a table.
+pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
+
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    pub(crate) dialect: Box<dyn Dialect>,
+    pub(crate) clock: Clock,
+    /// Once the table was seen.
+    pub(crate) layout: OnceLock<Arc<Layout>>,
+    pub(crate) writes: Queue<Write>,
+    pub(crate) reads: Queue<Read>,
+    pub(crate) counters: Counters,
+    pub(crate) watchers: Watchers,
+}
+
+pub(crate) type Answer<T> = oneshot::Sender<Result<T, Error>>;
+
+/// What the writer is asked.
+pub(crate) enum Write {
+    Change {
+        op: Op,
+        since: Instant,
+        answer: Answer<Done>,
+    },
+    /// Nothing: the writer is to look at its alarms.
+    Nudge,
+    /// Every row is to go.
+    Flush {
+        since: Instant,
+        answer: Answer<u64>,
+    },
+    /// Some expired rows are to go.
+    Reap {
+        answer: Answer<u64>,
+    },
+}
+
+/// What the readers are asked.
+pub(crate) struct Read {
+    pub(crate) what: Asked,
+    pub(crate) since: Instant,
+}
+
+pub(crate) enum Asked {
+    Keys { keys: Vec<Vec<u8>>, answer: Answer<Vec<Option<Item>>> },
+    Range { range: Range, answer: Answer<Vec<(Vec<u8>, Item)>> },
+}
+
+impl Shared {
+    /// The table in its database, for sentences.
+    pub(crate) fn place(&self) -> String {
+        format!("table {} in {}", self.settings.table, self.settings.database)
+    }
+
+    /// The mapping on a table that is as described.
+    pub(crate) fn fit(&self, described: &Described) -> Result<Arc<Layout>, Error> {
+        let layout = Arc::new(Layout::new(&self.settings, described)?);
+        Ok(Arc::clone(self.layout.get_or_init(|| layout)))
+    }
+
+    pub(crate) fn error(&self, fault: Fault) -> Error {
+        let place = self.place();
+        match fault {
+            Fault::Row(why) => Error::Row(format!("{place}: {why}")),
+            Fault::Conflict(why) => Error::Refused(format!("{place}: others were in the way each time: {why}")),
+            Fault::Refused(why) => Error::Refused(format!("{place}: {why}")),
+            Fault::Overdue(why) => Error::Overdue(format!("{place}: {why}")),
+            Fault::Lost(why) => Error::Unreachable(format!("{place}: {why}")),
+        }
+    }
+
+    pub(crate) fn overdue(&self) -> Error {
+        Error::Overdue(format!("{}: it is too busy to begin within {:?}", self.place(), self.settings.timeout))
+    }
+}
+
+/// A number that many threads add to.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, by: u64) {
+        self.0.fetch_add(by, Ordering::Relaxed);
+    }
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters { $(pub(crate) $name: Counter,)* }
+
+        /// What a table did since it was opened.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Stats { $($(#[$doc])* pub $name: u64,)* }
+
+        impl Counters {
+            pub(crate) fn stats(&self) -> Stats {
+                Stats { $($name: self.$name.0.load(Ordering::Relaxed),)* }
+            }
+        }
+
+        impl Stats {
+            /// Every number with its name.
+            pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Keys asked for.
+    keys_read,
+    /// Of those, rows found.
+    rows_found,
+    /// Statements that looked rows up.
+    lookups,
+    /// Range reads.
+    ranges,
+    /// Changes asked for.
+    changes,
+    /// Transactions committed.
+    commits,
+    /// Changes in those.
+    changes_committed,
+    /// Transactions tried again because others were in the way.
+    retries,
+    /// Changes tried alone after a transaction failed.
+    alone,
+    /// Changes that failed.
+    failed,
+    /// Changes answered before their commit that the commit lost.
+    lost_relaxed,
+    /// Expired rows deleted.
+    reaped,
+    /// Connections made.
+    connected,
+    /// Connections lost.
+    lost,
+    /// Changes by others that were heard of.
+    heard,
+    /// Times when changes by others may have been missed.
+    gaps,
+}

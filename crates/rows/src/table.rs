@@ -1,0 +1,206 @@
+//! A table as those who serve clients see it: requests go in, futures of their answers come out. Owns the table's threads.
+
+use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use crate::attached::Attached;
+use crate::dialect;
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::op::{Done, Item, Op, Range};
+use crate::queue::Queue;
+use crate::reader;
+use crate::settings::{Engine, Settings};
+use crate::shared::{Asked, Clock, Counters, Read, Shared, Stats, Write};
+use crate::watch::{Listener, Watchers};
+use crate::writer::Writer;
+
+/// How many requests may wait for one table.
+const WAITING_MAX: usize = 16 * 1024;
+
+/// How often SQLite is asked whether another process wrote.
+const POLL: Duration = Duration::from_millis(5);
+
+/// A table behind memcached's words.
+///
+/// Every request is on its way when its method returns; its future only waits for the answer, on any runtime. Dropping the
+/// future does not undo a change. Dropping the table does what is on its way, then ends its threads.
+pub struct Table {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Table {
+    /// Opens a table without waiting for its database: the mapping is checked when the first connection stands, and until it
+    /// fits, every answer is why it does not.
+    ///
+    /// # Errors
+    /// When the settings contradict themselves.
+    pub fn open(settings: Settings, clock: Clock) -> Result<Table, Error> {
+        let dialect = dialect::of(&settings)?;
+        let readers = settings.readers.max(1);
+        let watchers = Watchers::default();
+        if settings.database.engine() == Engine::Sqlite {
+            watchers.set_poll(POLL);
+        }
+        let shared = Arc::new(Shared {
+            settings,
+            dialect,
+            clock,
+            layout: std::sync::OnceLock::new(),
+            writes: Queue::new(WAITING_MAX),
+            reads: Queue::new(WAITING_MAX),
+            counters: Counters::default(),
+            watchers,
+        });
+        // Any number will do that another server is unlikely to have.
+        let server = u16::try_from(RandomState::new().hash_one(std::process::id()) & 0x3ff).unwrap_or(0);
+        let writer = Writer::new(Arc::clone(&shared), server);
+        let mut table = Table { shared, threads: Vec::new() };
+        table.spawn("write", move || writer.run())?;
+        for _ in 0..readers {
+            let shared = Arc::clone(&table.shared);
+            table.spawn("read", move || reader::run(shared))?;
+        }
+        Ok(table)
+    }
+
+    /// Opens a table and waits until its mapping is checked.
+    ///
+    /// # Errors
+    /// When the database cannot be reached, or the mapping does not fit the table.
+    pub fn open_checked(settings: Settings, clock: Clock) -> Result<Table, Error> {
+        let table = Table::open(settings, clock)?;
+        Attached::new(Arc::clone(&table.shared), true).link()?;
+        Ok(table)
+    }
+
+    fn spawn(&mut self, does: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        let name = &self.shared.settings.name;
+        let thread = std::thread::Builder::new().name(format!("{does} {name}")).spawn(body);
+        let thread =
+            thread.map_err(|error| Error::Settings(format!("table {name}: no thread can be started: {error}")))?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// What it was opened with.
+    pub fn settings(&self) -> &Settings {
+        &self.shared.settings
+    }
+
+    /// The mapping, once it was checked.
+    pub fn layout(&self) -> Option<Arc<Layout>> {
+        self.shared.layout.get().cloned()
+    }
+
+    /// What it did so far.
+    pub fn stats(&self) -> Stats {
+        self.shared.counters.stats()
+    }
+
+    /// How many requests wait for a connection now.
+    pub fn waiting(&self) -> usize {
+        self.shared.writes.len() + self.shared.reads.len()
+    }
+
+    /// The rows of some keys, in the keys' order; one statement, shared with others who ask at the same time.
+    pub fn get_many(&self, keys: Vec<Vec<u8>>) -> Answered<Vec<Option<Item>>> {
+        let (answer, answered) = oneshot::channel();
+        self.read(Asked::Keys { keys, answer }, answered)
+    }
+
+    /// The rows of a range with their keys, in the database's order.
+    pub fn range(&self, range: Range) -> Answered<Vec<(Vec<u8>, Item)>> {
+        let (answer, answered) = oneshot::channel();
+        self.read(Asked::Range { range, answer }, answered)
+    }
+
+    /// Makes a change; answered when it is in the database.
+    pub fn apply(&self, op: Op) -> Answered<Done> {
+        self.shared.counters.changes.add(1);
+        let (answer, answered) = oneshot::channel();
+        self.write(Write::Change { op, since: Instant::now(), answer }, answered)
+    }
+
+    /// Deletes every row of the table, in small batches; how many.
+    pub fn flush(&self) -> Answered<u64> {
+        let (answer, answered) = oneshot::channel();
+        self.write(Write::Flush { since: Instant::now(), answer }, answered)
+    }
+
+    /// Deletes some expired rows; how many.
+    pub fn reap(&self) -> Answered<u64> {
+        let (answer, answered) = oneshot::channel();
+        self.write(Write::Reap { answer }, answered)
+    }
+
+    /// Calls `listener` with every change that others make to the table. The first call is a gap, when changes begin to be
+    /// heard of; copies that were made before it may be stale.
+    ///
+    /// # Errors
+    /// When no thread can be started for it.
+    pub fn subscribe(&self, listener: Listener) -> Result<(), Error> {
+        self.shared.watchers.add(listener);
+        let _ = self.shared.writes.push(Write::Nudge);
+        Ok(())
+    }
+
+    fn read<T>(&self, what: Asked, answered: oneshot::Receiver<Result<T, Error>>) -> Answered<T> {
+        let refused = self.shared.reads.push(Read { what, since: Instant::now() }).is_err();
+        self.answered(refused, answered)
+    }
+
+    fn write<T>(&self, job: Write, answered: oneshot::Receiver<Result<T, Error>>) -> Answered<T> {
+        let refused = self.shared.writes.push(job).is_err();
+        self.answered(refused, answered)
+    }
+
+    fn answered<T>(&self, refused: bool, answered: oneshot::Receiver<Result<T, Error>>) -> Answered<T> {
+        if refused {
+            let why = format!("{}: {WAITING_MAX} requests wait already", self.shared.place());
+            return Answered(Err(Some(Error::Full(why))));
+        }
+        Answered(Ok(answered))
+    }
+}
+
+/// An answer that is on its way.
+#[derive(Debug)]
+pub struct Answered<T>(Result<oneshot::Receiver<Result<T, Error>>, Option<Error>>);
+
+impl<T> Future for Answered<T> {
+    type Output = Result<T, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let ended = || Error::Unknown("the table was closed before it answered".to_owned());
+        match &mut self.0 {
+            Ok(answered) => Pin::new(answered).poll(context).map(|answer| answer.unwrap_or_else(|_| Err(ended()))),
+            Err(why) => Poll::Ready(Err(why.take().unwrap_or_else(ended))),
+        }
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        self.shared.writes.close();
+        self.shared.reads.close();
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Table({})", self.shared.place())
+    }
+}

@@ -1,0 +1,100 @@
+//! Tables in MariaDB.
+
+mod common;
+
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use common::{World, apply, open, value};
+use nuthatch_rows::{Done, Mode, Op};
+use nuthatch_testkit::database::Database;
+
+static SERVER: LazyLock<Database> = LazyLock::new(|| Database::mariadb(&[]));
+
+static WORLD: LazyLock<World> = LazyLock::new(|| World {
+    url: SERVER.url(),
+    sql: Box::new(|text| SERVER.sql(text)),
+    bytes: "LONGBLOB",
+    quote: '`',
+});
+
+for_every_database!(&WORLD);
+
+#[test]
+fn keys_that_a_collation_takes_as_equal_are_not_mixed_up() {
+    let name = WORLD.fresh();
+    (WORLD.sql)(&format!("CREATE TABLE {name} (id VARCHAR(20) COLLATE utf8mb4_general_ci PRIMARY KEY, body TEXT)"));
+    let table = open(&WORLD.settings(&name, &["id"], &["body"]));
+    apply(&table, Op::set(b"Bird", b"1"));
+    assert_eq!(value(&table, b"bird"), None);
+    let why = common::wait(table.apply(Op::set(b"bird", b"2"))).unwrap_err().to_string();
+    assert!(why.contains("Duplicate entry"), "{why}");
+    assert_eq!(value(&table, b"Bird").as_deref(), Some("1"));
+    assert!(table.layout().expect("checked").notes().join("").contains("utf8mb4_general_ci"));
+}
+
+#[test]
+fn a_second_unique_index_never_changes_another_row() {
+    let name = WORLD.fresh();
+    let bin = WORLD.binary_collation();
+    (WORLD.sql)(&format!("CREATE TABLE {name} (id VARCHAR(20) {bin} PRIMARY KEY, mail VARCHAR(50) {bin} UNIQUE)"));
+    let table = open(&WORLD.settings(&name, &["id"], &["mail"]));
+    apply(&table, Op::set(b"a", b"x@example.org"));
+    assert!(common::wait(table.apply(Op::set(b"b", b"x@example.org"))).is_err());
+    assert_eq!((value(&table, b"a").as_deref(), value(&table, b"b")), (Some("x@example.org"), None));
+}
+
+#[test]
+fn rows_that_cannot_be_added_can_be_changed() {
+    let name = WORLD.fresh();
+    let bin = WORLD.binary_collation();
+    (WORLD.sql)(&format!("CREATE TABLE {name} (id VARCHAR(20) {bin} PRIMARY KEY, body TEXT, must INT NOT NULL)"));
+    (WORLD.sql)(&format!("INSERT INTO {name} VALUES ('a', 'x', 1), ('b', 'y', 2)"));
+    let table = open(&WORLD.settings(&name, &["id"], &["body"]));
+    assert!(matches!(apply(&table, Op::set(b"a", b"new")), Done::Stored { .. }));
+    let why = common::wait(table.apply(Op::set(b"c", b"new"))).unwrap_err().to_string();
+    assert_eq!(
+        why,
+        format!("no row can be added: must of table {name} is not mapped, takes no NULL and has no default")
+    );
+    assert_eq!((WORLD.sql)(&format!("SELECT * FROM {name} ORDER BY id")), "a\tnew\t1\nb\ty\t2\n");
+}
+
+#[test]
+fn a_database_that_is_down_is_told_at_once_and_found_again() {
+    let mut server = Database::mariadb(&[]);
+    server.sql("CREATE TABLE birds (id VARCHAR(20) COLLATE utf8mb4_bin PRIMARY KEY, body TEXT)");
+    let world = World { url: server.url(), sql: Box::new(|_| String::new()), bytes: "LONGBLOB", quote: '`' };
+    let table = open(&world.settings("birds", &["id"], &["body"]));
+    apply(&table, Op::set(b"a", b"1"));
+    server.kill();
+    let began = Instant::now();
+    for _ in 0..20 {
+        let why = common::wait(table.apply(Op::set(b"a", b"2"))).unwrap_err();
+        assert!(why.to_string().contains("mysql://root@localhost/test"), "{why}");
+        assert!(common::wait(table.get_many(vec![b"a".to_vec()])).is_err());
+    }
+    assert!(began.elapsed() < Duration::from_secs(10), "nobody waits for a server that is not there");
+    server.start();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while common::wait(table.apply(Op::Store {
+        key: b"a".into(),
+        mode: Mode::Append,
+        compare: None,
+        flags: 0,
+        expiry: None,
+        value: b"!".into(),
+        vivify: None,
+    }))
+    .is_err()
+    {
+        assert!(Instant::now() < deadline, "it is not found again");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while common::wait(table.get_many(vec![b"a".to_vec()])).is_err() {
+        assert!(Instant::now() < deadline, "readers do not find it again");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(value(&table, b"a").as_deref(), Some("1!"));
+}
