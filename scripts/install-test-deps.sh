@@ -111,7 +111,7 @@ install_packages() {
         listening "$port" || ports+=("$port")
     done
     for service in memcached nginx apache2 nutcracker etcd redis-server mariadb postgresql; do
-        installed "$service" || services+=("$service")
+        [ -e "/lib/systemd/system/$service.service" ] || [ -e "/etc/init.d/$service" ] || services+=("$service")
     done
 
     say "installing ${missing[*]}"
