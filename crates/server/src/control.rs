@@ -9,6 +9,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::auth::Access;
+use crate::backends::Backends;
 use crate::crew::Crew;
 use crate::doors::Doors;
 use crate::memory_file;
@@ -18,6 +19,9 @@ use crate::settings::Settings;
 use crate::shared::{Live, Shared};
 use crate::watch::kind;
 use crate::worker;
+
+/// How often backends get to look at their deadlines.
+const BACKEND_TICK: Duration = Duration::from_millis(5);
 
 /// What the control thread is asked for.
 pub(crate) enum Command {
@@ -31,11 +35,14 @@ pub(crate) struct Control {
     pub(crate) doors: Doors,
     pub(crate) crew: Crew,
     pub(crate) access: Access,
+    pub(crate) backends: Backends,
     /// Pools that are in the settings no more, as long as someone uses them.
     pub(crate) leaving: Vec<Arc<Pool>>,
     /// Pools that nobody can use any more, until the workers' handles are gone.
     unused: Vec<Arc<Pool>>,
     handles: Handles,
+    /// Whether some pool has a backend, which then wants to be ticked.
+    has_backends: bool,
     /// Writes that stores had refused at the last tick.
     refused: u64,
     /// Was it said that a memory file has no room?
@@ -43,18 +50,21 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    pub(crate) fn new(shared: &Arc<Shared>, doors: Doors, crew: Crew, access: Access) -> Control {
+    pub(crate) fn new(shared: &Arc<Shared>, doors: Doors, crew: Crew, access: Access, backends: Backends) -> Control {
         let mut handles = Handles::default();
         handles.follow(&shared.live());
         let shared = Arc::clone(shared);
+        let has_backends = shared.live().tiers.any();
         Control {
             shared,
             doors,
             crew,
             access,
+            backends,
             leaving: Vec::new(),
             unused: Vec::new(),
             handles,
+            has_backends,
             refused: 0,
             is_full_said: false,
         }
@@ -64,13 +74,17 @@ impl Control {
     pub(crate) async fn run(mut self, mut commands: UnboundedReceiver<Command>) {
         let shared = Arc::clone(&self.shared);
         self.doors.lead(&shared.live().listeners, &shared, &self.crew);
+        self.backends.begin_following(&shared.live(), &shared);
         let mut seconds = interval(Duration::from_secs(1));
         seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut backend_ticks = interval(BACKEND_TICK);
+        backend_ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !shared.stop().is_asked() {
             tokio::select! {
                 biased;
                 () = shared.stop().notify.notified() => {}
                 _ = seconds.tick() => self.tick(),
+                _ = backend_ticks.tick(), if self.has_backends => shared.live().tiers.tick_backends(),
                 Some(Command::Reload(settings, answer)) = commands.recv() => {
                     let outcome = self.reload(&settings).await;
                     // Whoever asked may have gone.
@@ -78,6 +92,7 @@ impl Control {
                 }
             }
         }
+        self.backends.stop();
         // The listening sockets are closed before the workers drain.
         self.doors.close().await;
         self.crew.stop();
@@ -89,9 +104,14 @@ impl Control {
 
     /// Puts `live` in force, for the workers and everyone else.
     pub(crate) fn put_in_force(&mut self, live: Live) {
+        let before = self.shared.live();
+        Backends::close_others(&before, &live);
         self.handles.follow(&live);
         self.crew.tell(&live);
-        self.shared.replace_live(Arc::new(live));
+        self.has_backends = live.tiers.any();
+        let live = Arc::new(live);
+        self.shared.replace_live(Arc::clone(&live));
+        self.backends.follow(&before, &live, &self.shared);
     }
 
     /// Once a second: the clock, then the stores' own work, then what nobody uses any more, then connections that have
@@ -107,6 +127,8 @@ impl Control {
         self.crew.dismiss_unwanted();
         shared.books.listeners.settle();
         shared.books.pools.settle();
+        shared.books.tiers.settle();
+        self.backends.tidy(&shared.live(), &shared);
 
         let live = shared.live();
         let pools = live.all_pools();
@@ -145,6 +167,7 @@ impl Control {
             self.unused.extend(unused);
             let mut live = Live::clone(&self.shared.live());
             live.leaving = self.leaving.iter().map(Arc::downgrade).collect();
+            live.tiers = live.tiers.without(self.unused.iter().map(|pool| pool.number));
             self.put_in_force(live);
         }
     }

@@ -75,6 +75,19 @@ counters! {
 }
 
 counters! {
+    /// Counted per pool with a backend, and worker.
+    TierCounter {
+        LocalHits "tier_hits" "keys" "Keys asked for and answered by a local copy, without asking the backend.";
+        Fetches "tier_fetches" "keys" "Keys looked up in the backend.";
+        Coalesced "tier_coalesced" "keys" "Keys asked for that waited for another client's fetch instead of one of their own.";
+        Spoiled "tier_spoiled" "keys" "Fetches whose answer was not kept because the key was changed meanwhile.";
+        StaleServed "tier_stale_served" "keys" "Keys answered by a copy whose life was over, because the backend was down (grace).";
+        Writes "tier_writes" "commands" "Commands handed on to the backend that may change an item.";
+        Failures "tier_failures" "commands" "Keys and commands that the backend refused or did not answer in time.";
+    }
+}
+
+counters! {
     /// Counted per listener and worker.
     ListenerCounter {
         Opened "total_connections" "connections" "Connections handed to a worker since the start.";
@@ -264,7 +277,12 @@ pub fn reference() -> String {
          as long as it has connections.\n\n\
          This page is made from the tables in `crates/server/src/counters.rs`; a test keeps it current.\n",
     );
-    for (title, table) in [("Per pool", PoolCounter::TABLE), ("Per listener", ListenerCounter::TABLE)] {
+    let tables = [
+        ("Per pool", PoolCounter::TABLE),
+        ("Per pool with a backend", TierCounter::TABLE),
+        ("Per listener", ListenerCounter::TABLE),
+    ];
+    for (title, table) in tables {
         page += &format!("\n## {title}\n\n| name | counts | what |\n|---|---|---|\n");
         for row in table {
             page += &format!("| `{}` | {} | {} |\n", row.name, row.unit, row.help);
@@ -324,7 +342,7 @@ mod tests {
 
     #[test]
     fn the_tables_name_each_counter_once_and_say_what_it_is() {
-        for table in [PoolCounter::TABLE, ListenerCounter::TABLE] {
+        for table in [PoolCounter::TABLE, TierCounter::TABLE, ListenerCounter::TABLE] {
             for (at, row) in table.iter().enumerate() {
                 assert!(!row.name.is_empty() && !row.unit.is_empty() && row.help.ends_with('.'), "{row:?}");
                 assert!(table[..at].iter().all(|other| other.name != row.name), "{} is named twice", row.name);

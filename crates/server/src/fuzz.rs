@@ -49,6 +49,7 @@ fn answers(stream: &[u8], step: usize) -> Vec<u8> {
                 Pause::Starved => break,
                 Pause::Close | Pause::Fault => return replies,
                 Pause::Turn => assert_eq!(turns, 0, "a turn ends when its requests are used up"),
+                Pause::Waiting => panic!("nothing waits where no pool has a backend"),
                 Pause::Full => assert!(!replies.is_empty()),
             }
         }

@@ -6,6 +6,8 @@
 
 mod accept;
 mod auth;
+pub mod backend;
+mod backends;
 mod clock;
 mod conn;
 mod control;
@@ -25,6 +27,7 @@ mod reload;
 mod server;
 pub mod settings;
 mod shared;
+mod tier;
 mod tls;
 mod udp;
 mod watch;

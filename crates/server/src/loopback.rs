@@ -14,6 +14,7 @@ use crate::log::Log;
 use crate::pool::{Handles, Pool, Routes};
 use crate::settings::{Address, PoolSettings, Protocol, Settings};
 use crate::shared::{Books, ConnectionInfo, Listener, Live, Peer, Shared};
+use crate::tier::Tiers;
 
 /// The seed of every loopback's hashes, so that runs repeat.
 const HASH_SEED: u64 = 1;
@@ -58,6 +59,7 @@ impl Loopback {
             pools: vec![pool],
             leaving: Vec::new(),
             routes: Routes::default(),
+            tiers: Tiers::default(),
             listeners: vec![Arc::clone(&listener)],
         };
         let mut handles = Handles::default();
@@ -66,7 +68,7 @@ impl Loopback {
         shared.clock.pause();
         let live = shared.live();
         let from = ConnectionInfo::new(0, 4, Peer::Unix, listener, shared.clock.now());
-        Loopback { shared, live, handles, from, session: Session::new(&Access::Open), output: Output::default() }
+        Loopback { shared, live, handles, from, session: Session::new(&Access::Open, false), output: Output::default() }
     }
 
     /// Executes what `input` begins with, as a connection does with what it has read: how many bytes are done with, and
@@ -104,10 +106,18 @@ impl Loopback {
     /// Executes `requests`, as [`run`](Loopback::run) does, and tells the answers.
     ///
     /// # Panics
-    /// As `run` does.
+    /// When something is left of the requests.
     pub fn answers(&mut self, requests: &[u8]) -> Vec<u8> {
-        self.execute(requests);
-        self.take_answers()
+        let (mut at, mut answers, mut turns) = (0, Vec::new(), u32::MAX);
+        loop {
+            let (used, pause) = self.step(&requests[at..], &mut turns);
+            at += used;
+            answers.append(&mut self.take_answers());
+            if pause != Pause::Full {
+                assert!(at == requests.len() && pause == Pause::Starved, "whole requests");
+                return answers;
+            }
+        }
     }
 
     fn execute(&mut self, requests: &[u8]) {

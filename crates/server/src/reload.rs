@@ -30,6 +30,9 @@ impl Control {
         let access = Access::read(&settings).map_err(StartError::Credentials)?;
         let pools =
             pools_of(&settings, &shared.live().pools, &self.leaving, &shared.books, &shared.clock, &shared.log)?;
+        let before_tiers = shared.live().tiers.clone();
+        // Asked before anything is changed: a backend that is not there refuses the reload.
+        self.backends.tiers_of(&settings, &pools, &[], &before_tiers, &shared.books)?;
 
         self.access = self.access.followed_by(access);
         self.change_pools(&before, &mut settings, &pools, &mut outcome);
@@ -49,7 +52,8 @@ impl Control {
         let listeners = self.doors.listeners(&pools, &self.access);
         let leaving = self.leaving.iter().map(Arc::downgrade).collect();
         let routes = routes_of(&settings, &pools);
-        let mut live = Live { settings: Arc::new(settings), pools, leaving, routes, listeners };
+        let tiers = self.backends.tiers_of(&settings, &pools, &self.leaving, &before_tiers, &shared.books)?;
+        let mut live = Live { settings: Arc::new(settings), pools, leaving, routes, tiers, listeners };
         if let Err(error) = self.crew.resize(&live, live.settings.workers) {
             let (workers, wanted) = (self.crew.wanted(), live.settings.workers);
             outcome.failed.push(format!("workers: {workers} instead of {wanted}: cannot start a thread: {error}"));
@@ -129,6 +133,17 @@ fn change_pool(pool: &Pool, from: &PoolSettings, to: &mut PoolSettings, outcome:
     if from.evict != to.evict {
         pool.store.set_evict(to.evict);
         note("evict", (from.evict.to_string(), to.evict.to_string()), Ok(()));
+    }
+    let seconds = |from, to| (format!("{from} s"), format!("{to} s"));
+    if from.backend != to.backend {
+        let shown = |name: &Option<String>| name.as_deref().unwrap_or("none").to_owned();
+        note("backend", (shown(&from.backend), shown(&to.backend)), Ok(()));
+    }
+    if from.ttl_max_seconds != to.ttl_max_seconds {
+        note("ttl_max", seconds(from.ttl_max_seconds, to.ttl_max_seconds), Ok(()));
+    }
+    if from.grace_seconds != to.grace_seconds {
+        note("grace", seconds(from.grace_seconds, to.grace_seconds), Ok(()));
     }
     if from.huge_pages != to.huge_pages {
         outcome.waiting.push(format!("pool.{name}.huge_pages: {} to {}", from.huge_pages, to.huge_pages));

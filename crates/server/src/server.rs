@@ -1,6 +1,7 @@
 //! Starting, reloading and ending a server. Used by the program and by tests in the same process; everything is opened
 //! here before the first thread runs, so that a start that cannot succeed changes nothing.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::mpsc::channel;
@@ -12,6 +13,8 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::auth::{Access, CredentialsError};
+use crate::backend::Backend;
+use crate::backends::Backends;
 use crate::clock::Clock;
 use crate::control::{Command, Control};
 use crate::crew::Crew;
@@ -22,6 +25,7 @@ use crate::memory_file::MemoryFileError;
 use crate::reload;
 use crate::settings::{Address, Settings, WORKERS_MAX};
 use crate::shared::{Books, Live, Shared};
+use crate::tier::Tiers;
 use crate::tls::{self, ListenerTls, TlsError};
 
 /// A server that has not started.
@@ -44,7 +48,7 @@ impl Server {
     /// In a sentence, which file cannot be used and why.
     pub fn prepare(settings: Settings) -> Result<Prepared, StartError> {
         let tls = tls::of_listeners(&settings.listeners, &[]).into_iter().collect::<Result<_, _>>();
-        Ok(Prepared { settings, tls: tls.map_err(StartError::Tls)? })
+        Ok(Prepared { settings, tls: tls.map_err(StartError::Tls)?, backends: BTreeMap::new() })
     }
 }
 
@@ -53,15 +57,23 @@ pub struct Prepared {
     settings: Settings,
     /// For each listener, in their order.
     tls: Vec<Option<Arc<ListenerTls>>>,
+    backends: BTreeMap<String, Arc<dyn Backend>>,
 }
 
 impl Prepared {
+    /// Has pools whose settings name `name` as their backend ask `backend`.
+    #[must_use]
+    pub fn with_backend(mut self, name: &str, backend: Arc<dyn Backend>) -> Prepared {
+        self.backends.insert(name.to_owned(), backend);
+        self
+    }
+
     /// Does the rest of [`Server::start`].
     ///
     /// # Errors
     /// As there.
     pub fn start(self) -> Result<Running, StartError> {
-        let Prepared { settings, tls } = self;
+        let Prepared { settings, tls, backends } = self;
         let settings = Settings { workers: settings.workers.clamp(1, WORKERS_MAX), ..settings };
         let books = Arc::<Books>::default();
         let access = Access::read(&settings).map_err(StartError::Credentials)?;
@@ -69,7 +81,10 @@ impl Prepared {
         // The listeners first, as a start that fails for another reason is not to read memory files.
         let (doors, left_out) = Doors::open(&settings, tls, &books).map_err(StartError::Listener)?;
         let pools = reload::pools_of(&settings, &[], &[], &books, &clock, &log)?;
+        let backends = Backends::new(backends);
+        let tiers = backends.tiers_of(&settings, &pools, &[], &Tiers::default(), &books)?;
         let live = Live {
+            tiers,
             routes: reload::routes_of(&settings, &pools),
             listeners: doors.listeners(&pools, &access),
             leaving: Vec::new(),
@@ -83,7 +98,7 @@ impl Prepared {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
         let crew = Crew::start(&shared, &live, live.settings.workers).map_err(StartError::Thread)?;
         let (commands, asked) = unbounded_channel();
-        let control = Control::new(&shared, doors, crew, access);
+        let control = Control::new(&shared, doors, crew, access, backends);
         let run = move || runtime.block_on(control.run(asked));
         let control = std::thread::Builder::new().name("control".to_owned()).spawn(run).map_err(StartError::Thread)?;
         Ok(Running { shared, commands, control: Mutex::new(Some(control)) })
@@ -183,6 +198,8 @@ pub enum StartError {
     Pool(String, StoreError),
     /// The pool of this name has a memory file that cannot be used.
     MemoryFile(String, MemoryFileError),
+    /// The pool of this name has a backend, called that, which there is not.
+    Backend(String, String),
     /// The system does not give a thread or what it needs.
     Thread(io::Error),
     /// The server has ended.
@@ -197,6 +214,9 @@ impl fmt::Display for StartError {
             StartError::Tls(error) => error.fmt(f),
             StartError::Pool(name, error) => write!(f, "pool {name}: {error}"),
             StartError::MemoryFile(name, error) => write!(f, "pool {name}: {error}"),
+            StartError::Backend(pool, name) => {
+                write!(f, "pool {pool}: expected its backend to be there, there is none called {name}")
+            }
             StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),
             StartError::Ended => f.write_str("the server has ended"),
         }
@@ -212,7 +232,7 @@ impl std::error::Error for StartError {
             StartError::Pool(_, error) => Some(error),
             StartError::MemoryFile(_, error) => Some(error),
             StartError::Thread(error) => Some(error),
-            StartError::Ended => None,
+            StartError::Backend(..) | StartError::Ended => None,
         }
     }
 }

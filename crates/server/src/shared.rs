@@ -15,12 +15,13 @@ use tokio::sync::Notify;
 
 use crate::auth::Access;
 use crate::clock::Clock;
-use crate::counters::{Counters, Ledger, ListenerCounter, PoolCounter};
+use crate::counters::{Counters, Ledger, ListenerCounter, PoolCounter, TierCounter};
 use crate::log::Log;
 use crate::per_worker::PerWorker;
 use crate::pool::{Pool, Routes, Totals};
 use crate::prefix::PrefixStats;
 use crate::settings::{Address, Protocol, Settings};
+use crate::tier::Tiers;
 use crate::tls::{self, ListenerTls, TlsError};
 use crate::watch::Watchers;
 
@@ -52,6 +53,7 @@ pub(crate) struct Shared {
 pub(crate) struct Books {
     pub(crate) listeners: Ledger<ListenerCounter>,
     pub(crate) pools: Ledger<PoolCounter>,
+    pub(crate) tiers: Ledger<TierCounter>,
     /// Pools that there ever were.
     pub(crate) pool_numbers: AtomicUsize,
     /// Of stores that are gone.
@@ -69,6 +71,8 @@ pub(crate) struct Live {
     /// Pools that are in the settings no more and still used by connections. Whoever uses one has an `Arc` elsewhere.
     pub(crate) leaving: Vec<Weak<Pool>>,
     pub(crate) routes: Routes,
+    /// Of pools that have a backend.
+    pub(crate) tiers: Tiers,
     /// Those that are open, in the order of the settings.
     pub(crate) listeners: Vec<Arc<Listener>>,
 }
@@ -286,6 +290,8 @@ pub(crate) enum Activity {
     WritingHeld = 6,
     /// Agreeing on keys; no command was read yet.
     Handshaking = 7,
+    /// Waiting for what a backend answers.
+    AwaitingBackend = 8,
 }
 
 impl Activity {
@@ -297,11 +303,12 @@ impl Activity {
             Activity::Swallowing => "conn_swallow",
             Activity::Writing | Activity::WritingHeld => "conn_mwrite",
             Activity::Watching => "conn_watch",
+            Activity::AwaitingBackend => "conn_io_queue",
         }
     }
 
     fn from_u8(value: u8) -> Activity {
-        const ALL: [Activity; 8] = [
+        const ALL: [Activity; 9] = [
             Activity::Reading,
             Activity::ReadingValue,
             Activity::Swallowing,
@@ -310,6 +317,7 @@ impl Activity {
             Activity::AwaitingValue,
             Activity::WritingHeld,
             Activity::Handshaking,
+            Activity::AwaitingBackend,
         ];
         ALL.get(usize::from(value)).copied().unwrap_or(Activity::Reading)
     }

@@ -113,7 +113,7 @@ fn answer(datagram: &[u8], from: SocketAddr, fd: i32, listener: &Arc<Listener>) 
 
 /// Executes everything in `request`; `None` when the answer is too long or would never end.
 fn execute(worker: &mut Worker, info: &ConnectionInfo, request: &[u8]) -> Option<Vec<u8>> {
-    let mut session = Session::new(&info.listener.access);
+    let mut session = Session::new(&info.listener.access, false);
     let mut reply = Vec::new();
     let mut at = 0;
     let mut output = Output::default();

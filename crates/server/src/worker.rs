@@ -54,6 +54,8 @@ pub(crate) struct Worker {
     pub(crate) handles: Handles,
     /// UDP sockets it serves.
     pub(crate) datagram_sockets: usize,
+    /// What connections that are gone have left to be finished.
+    pub(crate) detached: usize,
     /// Bytes of the connection that is being polled. Means nothing between polls.
     pub(crate) input: Box<[u8]>,
     /// Answers of the connection that is being polled. Empty between polls.
@@ -70,6 +72,15 @@ thread_local! {
 /// On a thread that is no worker, or from inside `f`.
 pub(crate) fn with<R>(f: impl FnOnce(&mut Worker) -> R) -> R {
     WORKER.with_borrow_mut(|worker| f(worker.as_mut().expect("connections are polled by worker threads only")))
+}
+
+/// Goes on with `work` when the connection that began it has gone. The worker does not end meanwhile.
+pub(crate) fn detach(work: impl Future<Output = ()> + Send + 'static) {
+    with(|worker| worker.detached += 1);
+    drop(tokio::spawn(async move {
+        work.await;
+        with(|worker| worker.detached -= 1);
+    }));
 }
 
 /// A connected socket on its way from the control thread to a worker.
@@ -160,6 +171,7 @@ pub(crate) fn start(shared: &Arc<Shared>, live: &Live, number: usize) -> io::Res
         number,
         handles,
         datagram_sockets: 0,
+        detached: 0,
         input: vec![0; INPUT_BYTES].into_boxed_slice(),
         output: Output::with_capacity(OUTPUT_BYTES),
     };
@@ -203,7 +215,8 @@ async fn serve(shared: &Arc<Shared>, number: usize, mut messages: UnboundedRecei
                 worker.live = live;
             }),
             Message::EndIfIdle(round) => {
-                let is_idle = shared.registries.of(number).len() == 0 && with(|worker| worker.datagram_sockets == 0);
+                let is_idle = shared.registries.of(number).len() == 0
+                    && with(|worker| worker.datagram_sockets == 0 && worker.detached == 0);
                 if is_idle && post.leave(round) {
                     break;
                 }
@@ -252,7 +265,9 @@ async fn drain(shared: &Arc<Shared>, number: usize, messages: &mut UnboundedRece
     let registry = shared.registries.of(number);
     registry.for_each(|connection| connection.kick(Kick::Stop));
     let deadline = Instant::now() + DRAIN_TIME_MAX;
-    while registry.len() > 0 && Instant::now() < deadline {
+    while (registry.len() > 0 || with(|worker| worker.detached > 0)) && Instant::now() < deadline {
+        // The control thread waits for this one; deadlines are looked at all the same.
+        with(|worker| worker.live.tiers.tick_backends());
         // The connections are polled in between; a worker that is stopping may sleep.
         std::thread::sleep(Duration::from_millis(1));
         tokio::task::yield_now().await;
@@ -278,7 +293,8 @@ fn sweep_one(connection: &ConnectionInfo, now: Seconds, idle_seconds_max: u32, i
         Activity::WritingHeld if silent(&connection.progressed_at, stall) => Kick::Stall,
         Activity::ReadingValue if silent(&connection.progressed_at, value) => Kick::Stall,
         // A watcher says nothing for as long as it watches, and that is how it should be.
-        Activity::Writing | Activity::WritingHeld | Activity::Watching => return,
+        // Who waits for a backend is answered when that has given up at the latest.
+        Activity::Writing | Activity::WritingHeld | Activity::Watching | Activity::AwaitingBackend => return,
         _ if idle_seconds_max > 0 && silent(&connection.commanded_at, idle_seconds_max) => Kick::Idle,
         _ => return,
     };

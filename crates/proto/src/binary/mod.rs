@@ -49,6 +49,8 @@ pub enum Status {
     UnknownCommand,
     /// No memory for the item.
     OutOfMemory,
+    /// What is behind the server did not do it. memcached never says so; clients know it from other servers.
+    TemporaryFailure,
 }
 
 impl Status {
@@ -67,6 +69,7 @@ impl Status {
             0x21 => Status::AuthContinue,
             0x81 => Status::UnknownCommand,
             0x82 => Status::OutOfMemory,
+            0x86 => Status::TemporaryFailure,
             _ => return None,
         })
     }
@@ -86,6 +89,7 @@ impl Status {
             Status::AuthContinue => 0x21,
             Status::UnknownCommand => 0x81,
             Status::OutOfMemory => 0x82,
+            Status::TemporaryFailure => 0x86,
         }
     }
 
@@ -103,6 +107,7 @@ impl Status {
             Status::AuthError => "Auth failure.",
             Status::UnknownCommand => "Unknown command",
             Status::OutOfMemory => "Out of memory",
+            Status::TemporaryFailure => "Temporary failure",
         }
     }
 }
@@ -114,7 +119,7 @@ mod tests {
     #[test]
     fn status_numbers_go_both_ways() {
         let known: Vec<Status> = (0..=u16::MAX).filter_map(Status::from_wire).collect();
-        assert_eq!(known.len(), 11);
+        assert_eq!(known.len(), 12);
         for status in known {
             assert_eq!(Status::from_wire(status.as_wire()), Some(status));
             assert_eq!(status.text().is_empty(), matches!(status, Status::Success | Status::AuthContinue));

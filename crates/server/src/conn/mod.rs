@@ -6,11 +6,18 @@
 //!
 //! Each poll sends what an earlier one could not, then reads and executes until the socket has no more to give or takes
 //! no more. It never executes a request while answers wait for the client.
+//!
+//! Answers of pools with a backend come later ([`waits`]). Their futures are polled before and after, when nothing of the
+//! worker is borrowed; the client's next requests go on being read meanwhile. A connection that ends leaves what it has
+//! begun to a task of its own.
 
+mod detour;
 mod output;
 mod session;
 mod stream;
 mod tls;
+mod value;
+mod waits;
 
 use std::fmt::Write as _;
 use std::future::Future;
@@ -55,6 +62,10 @@ pub(crate) struct Connection {
     input_start: usize,
     /// Whether `input` cannot be gone on with before more arrives.
     is_starved: bool,
+    /// Whether it cannot be gone on with before answers come.
+    is_held_up: bool,
+    /// Whether the connection has given up its turn, and is polled again at once.
+    has_yielded: bool,
     /// Answers not sent yet.
     output: Output,
     /// Whether `output` waits for the socket, rather than for the connection's next turn.
@@ -124,13 +135,15 @@ impl Connection {
         shared.watchers.emit(kind::CONNEVENTS, |line| describe(line, "conn_new", &info, None));
         Connection {
             stream,
-            session: Session::new(&info.listener.access),
+            session: Session::new(&info.listener.access, true),
             info,
             shared: Arc::clone(shared),
             worker,
             input: Vec::new(),
             input_start: 0,
             is_starved: false,
+            is_held_up: false,
+            has_yielded: false,
             output: Output::default(),
             is_blocked: false,
             charged_bytes: 0,
@@ -176,6 +189,7 @@ impl Connection {
             why @ (Kick::Idle | Kick::Stall | Kick::Handshake) => return Ok(self.kicked(why)),
         };
         let mut turns = worker.live.settings.requests_per_event.max(1);
+        self.has_yielded = false;
         if self.is_blocked {
             if self.output.poll_flush(&mut self.stream, cx, &mut traffic.written)?.is_pending() {
                 return Ok(Turn::Wait);
@@ -187,8 +201,15 @@ impl Connection {
             self.release_buffers();
         }
         loop {
+            if self.session.has_answers() {
+                self.deliver(worker);
+                if self.send(worker, cx, traffic)?.is_pending() {
+                    return Ok(Turn::Wait);
+                }
+                continue;
+            }
             if self.is_closing {
-                return Ok(Turn::Over(self.end));
+                return Ok(if self.session.is_waiting() { self.wait_for_answers() } else { Turn::Over(self.end) });
             }
             if let Some(watcher) = self.session.watcher() {
                 watcher.drain(&mut worker.output.bytes, cx.waker());
@@ -201,8 +222,11 @@ impl Connection {
             }
             let pause = if self.has_work() {
                 self.run_kept(worker, traffic, &mut turns)
+            } else if self.is_held_up {
+                return Ok(self.wait_for_answers());
             } else {
                 match self.read(worker, cx, traffic)? {
+                    Poll::Pending if is_stopping && self.session.is_waiting() => return Ok(self.wait_for_answers()),
                     Poll::Pending if is_stopping => return Ok(Turn::Over(End::Shutdown)),
                     Poll::Pending => {
                         self.info.set_activity(match self.stream.is_handshaking() {
@@ -210,6 +234,12 @@ impl Connection {
                             true => Activity::Handshaking,
                         });
                         return Ok(Turn::Wait);
+                    }
+                    Poll::Ready(0) if self.session.is_waiting() => {
+                        // Nothing more comes, and what was asked is still answered.
+                        self.is_closing = true;
+                        self.end = End::Normal;
+                        return Ok(self.wait_for_answers());
                     }
                     Poll::Ready(0) => return Ok(Turn::Over(End::Normal)),
                     Poll::Ready(bytes) => self.run_shared(worker, bytes, traffic, &mut turns),
@@ -220,6 +250,7 @@ impl Connection {
                 if worker.shared.registries.of(self.worker).len() > 1 {
                     self.output.take_unsent(&mut worker.output);
                     cx.waker().wake_by_ref();
+                    self.has_yielded = true;
                     return Ok(Turn::Wait);
                 }
                 // Nobody else is here to be kept waiting.
@@ -259,9 +290,22 @@ impl Connection {
         true
     }
 
+    fn wait_for_answers(&self) -> Turn {
+        self.info.set_activity(Activity::AwaitingBackend);
+        Turn::Wait
+    }
+
+    /// Puts answers that have come into the worker's output.
+    fn deliver(&mut self, worker: &mut Worker) {
+        let Worker { shared, live, number, handles, output, .. } = worker;
+        let mut exec = Exec::new(shared, live, handles, *number, output, &self.info);
+        self.session.deliver(&mut exec);
+        self.is_held_up = false;
+    }
+
     /// Whether there is something to execute without reading first.
     fn has_work(&self) -> bool {
-        !self.is_starved && (self.input_start < self.input.len() || self.session.is_busy())
+        !self.is_starved && !self.is_held_up && (self.input_start < self.input.len() || self.session.is_busy())
     }
 
     /// Reads into the store when a large value is arriving, into the shared buffer otherwise. The bytes kept from before
@@ -310,6 +354,7 @@ impl Connection {
             self.input.extend_from_slice(rest);
         }
         self.is_starved = pause == Pause::Starved;
+        self.is_held_up = pause == Pause::Waiting;
         pause
     }
 
@@ -329,6 +374,7 @@ impl Connection {
             self.input_start = 0;
         }
         self.is_starved = pause == Pause::Starved;
+        self.is_held_up = pause == Pause::Waiting;
         pause
     }
 
@@ -346,7 +392,8 @@ impl Connection {
             self.input = self.input[self.input_start..].to_vec();
             self.input_start = 0;
         }
-        let owned = self.input.capacity() + self.output.owned_bytes() + self.stream.owned_bytes();
+        let owned =
+            self.input.capacity() + self.output.owned_bytes() + self.stream.owned_bytes() + self.session.owned_bytes();
         if owned == self.charged_bytes {
             return true;
         }
@@ -414,7 +461,19 @@ impl Future for Connection {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let connection = self.get_mut();
-        worker::with(|worker| connection.turn(worker, cx))
+        connection.session.poll_waits(cx);
+        loop {
+            if worker::with(|worker| connection.turn(worker, cx)).is_ready() {
+                if let Some(waits) = connection.session.leave() {
+                    worker::detach(waits.finish());
+                }
+                return Poll::Ready(());
+            }
+            let has_answers = connection.session.is_unpolled() && connection.session.poll_waits(cx);
+            if !has_answers || connection.has_yielded {
+                return Poll::Pending;
+            }
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use nuthatch_store::Held;
 
 use super::stream::Stream;
@@ -36,8 +37,33 @@ pub(crate) struct Output {
 /// A value that follows the byte `at` of [`Output::bytes`].
 struct HeldValue {
     at: usize,
-    value: Held,
+    value: Kept,
     sent: usize,
+}
+
+/// Who keeps a value's memory.
+enum Kept {
+    /// A store, and it cannot use it for anything else meanwhile.
+    Store(Held),
+    /// Everyone who is still to be sent it.
+    Shared(Bytes),
+}
+
+impl Kept {
+    fn value_bytes(&self) -> usize {
+        match self {
+            Kept::Store(held) => held.value_bytes(),
+            Kept::Shared(bytes) => bytes.len(),
+        }
+    }
+
+    fn pieces(&self, from: usize) -> impl Iterator<Item = &[u8]> {
+        let (held, shared) = match self {
+            Kept::Store(held) => (Some(held.pieces(from)), None),
+            Kept::Shared(bytes) => (None, Some(&bytes[from..]).filter(|rest| !rest.is_empty())),
+        };
+        held.into_iter().flatten().chain(shared)
+    }
 }
 
 impl Output {
@@ -48,6 +74,19 @@ impl Output {
 
     /// Appends a value without copying it. Its memory stays held until it is sent or the output is dropped.
     pub(crate) fn push_held(&mut self, value: Held) {
+        self.push(Kept::Store(value));
+    }
+
+    /// Appends a value that others may be sent too: copied when small.
+    pub(crate) fn push_shared(&mut self, value: &Bytes) {
+        if value.len() <= COPIED_VALUE_BYTES_MAX {
+            self.bytes.extend_from_slice(value);
+        } else {
+            self.push(Kept::Shared(value.clone()));
+        }
+    }
+
+    fn push(&mut self, value: Kept) {
         self.held_bytes += value.value_bytes();
         self.held.push_back(HeldValue { at: self.bytes.len(), value, sent: 0 });
     }
@@ -59,7 +98,7 @@ impl Output {
 
     /// Whether memory of a store is kept for what is unsent.
     pub(crate) fn holds_values(&self) -> bool {
-        !self.held.is_empty()
+        self.held.iter().any(|held| matches!(held.value, Kept::Store(_)))
     }
 
     /// Whether everything is sent.
@@ -95,7 +134,11 @@ impl Output {
 
     /// Bytes of memory of its own this output takes up.
     pub(crate) fn owned_bytes(&self) -> usize {
-        self.bytes.capacity()
+        let shared = self.held.iter().map(|held| match &held.value {
+            Kept::Store(_) => 0,
+            Kept::Shared(bytes) => bytes.len(),
+        });
+        self.bytes.capacity() + shared.sum::<usize>()
     }
 
     /// Gives back memory that one large reply left behind. The output must be empty.

@@ -8,10 +8,13 @@
 //! | `Detect` | looked at | the first byte is there |
 //! | `Text`, `Binary` | requests | the client leaves |
 //! | `Keys` | keys of one retrieval | its line ends |
-//! | `Value` | one large value, read into the store | value (and line end) are there |
+//! | `Value` | one large value, read into the store, or into memory for a backend | value (and line end) are there |
 //! | `Swallow` | thrown away | the refused value is over |
 //! | `Dump` | left alone | the dump is made |
 //! | `Watch` | thrown away | the client leaves |
+//!
+//! Requests of pools with a backend begin here and are answered later: their answers wait in [`Waits`], and whatever
+//! else the client asks for is executed when all of them are there. That half of the session is in [`super::detour`].
 
 use std::sync::Arc;
 
@@ -21,6 +24,8 @@ use nuthatch_proto::meta::{KEY_SCRATCH, MetaSet};
 use nuthatch_proto::{Protocol, WireError, detect};
 use nuthatch_store::{Reservation, SetOutcome};
 
+use super::value::{ValueInProgress, ValuePlace};
+use super::waits::Waits;
 use crate::auth::Access;
 use crate::counters::ListenerCounter;
 use crate::exec::admin::{self, Verdict};
@@ -35,21 +40,25 @@ use crate::watch::{Watcher, kind, push_uri_encoded};
 
 /// Values up to this size that have not arrived whole are waited for in the connection's own buffer; larger ones are
 /// read into the store. Reserving memory costs more than copying a few KiB.
-const BUFFERED_VALUE_BYTES_MAX: usize = 8 * 1024;
+pub(super) const BUFFERED_VALUE_BYTES_MAX: usize = 8 * 1024;
 
 /// Longest SASL challenge: PLAIN carries three tokens of 256 bytes and two separators.
 const SASL_BYTES_MAX: u32 = 1024;
 
 /// One client's protocol state.
 pub(crate) struct Session {
-    phase: Phase,
+    pub(super) phase: Phase,
     /// The client has to say who it is first.
     locked: bool,
     /// A request is there whose small value has not arrived whole.
-    awaits_value: bool,
+    pub(super) awaits_value: bool,
+    /// Answers that are still to come.
+    pub(super) waits: Option<Box<Waits>>,
+    /// Whether the client can be answered later.
+    can_wait: bool,
 }
 
-enum Phase {
+pub(super) enum Phase {
     Detect,
     Text,
     Binary,
@@ -61,25 +70,15 @@ enum Phase {
 }
 
 /// A retrieval whose keys are taken as they arrive, or that waits for the client to take the answers so far.
-struct KeysInProgress {
+pub(super) struct KeysInProgress {
     /// What was in force when it began: all its keys are routed alike.
-    live: Arc<Live>,
-    keys: KeysContinuation,
-    lookup: Lookup,
+    pub(super) live: Arc<Live>,
+    pub(super) keys: KeysContinuation,
+    pub(super) lookup: Lookup,
     /// The line had arrived whole and its keys were checked; what remains is sure to be good.
-    checked: bool,
-}
-
-/// A large value on its way into the store.
-struct ValueInProgress {
-    /// The request's line, or header, extras and key: parsed again when the value is there.
-    front: Box<[u8]>,
-    plan: Plan,
-    reservation: Reservation,
-    value_bytes: usize,
-    binary: bool,
-    /// Keeps the pool.
-    _live: Arc<Live>,
+    pub(super) checked: bool,
+    /// The expiry time as the client said it, where it is to be set.
+    pub(super) exptime: i64,
 }
 
 /// Why [`Session::run`] came back.
@@ -91,6 +90,8 @@ pub(crate) enum Pause {
     Full,
     /// Enough requests for one turn; there are more.
     Turn,
+    /// Answers have to come first.
+    Waiting,
     /// Send what there is, then close: the client asked for it.
     Close,
     /// Send what there is, then close: what the client said cannot be gone on from.
@@ -98,7 +99,7 @@ pub(crate) enum Pause {
 }
 
 /// What one step of the session came to.
-enum Step {
+pub(super) enum Step {
     /// These many bytes are done with.
     Used(usize),
     /// These many bytes are done with, and nothing more can be done now.
@@ -106,9 +107,9 @@ enum Step {
 }
 
 impl Session {
-    /// A client that has said nothing yet, where `access` decides who is served.
-    pub(crate) fn new(access: &Access) -> Session {
-        Session { phase: Phase::Detect, locked: access.is_locked(), awaits_value: false }
+    /// A client that has said nothing yet, where `access` decides who is served. `can_wait`: it can be answered later.
+    pub(crate) fn new(access: &Access, can_wait: bool) -> Session {
+        Session { phase: Phase::Detect, locked: access.is_locked(), awaits_value: false, waits: None, can_wait }
     }
 
     /// What the client is doing, for `stats conns`, unless it is writing.
@@ -118,19 +119,25 @@ impl Session {
             Phase::Swallow { .. } => Activity::Swallowing,
             Phase::Watch(_) => Activity::Watching,
             _ if self.awaits_value => Activity::AwaitingValue,
+            _ if self.waits.is_some() => Activity::AwaitingBackend,
             _ => Activity::Reading,
         }
     }
 
     /// Whether there is something to do without any more bytes.
     pub(crate) fn is_busy(&self) -> bool {
-        matches!(self.phase, Phase::Dump(_))
+        match &self.phase {
+            Phase::Dump(_) => true,
+            // Whole already, it waits for other answers.
+            Phase::Value(value) => value.binary && value.place.remaining() == 0,
+            _ => false,
+        }
     }
 
     /// Where bytes of a large value go, when the next bytes are that.
     pub(crate) fn value_piece(&mut self) -> Option<&mut [u8]> {
         match &mut self.phase {
-            Phase::Value(value) if value.reservation.remaining() > 0 => Some(value.reservation.next_piece()),
+            Phase::Value(value) if value.place.remaining() > 0 => Some(value.place.next_piece()),
             _ => None,
         }
     }
@@ -138,7 +145,7 @@ impl Session {
     /// Notes that `bytes` were read into [`Session::value_piece`].
     pub(crate) fn value_read(&mut self, bytes: usize) {
         if let Phase::Value(value) = &mut self.phase {
-            value.reservation.advance(bytes);
+            value.place.advance(bytes);
         }
     }
 
@@ -155,6 +162,8 @@ impl Session {
     pub(crate) fn run(&mut self, exec: &mut Exec<'_>, input: &[u8], turns: &mut u32) -> (usize, Pause) {
         let mut at = 0;
         self.awaits_value = false;
+        exec.backed |= self.waits.is_some();
+        exec.can_wait = self.can_wait;
         loop {
             if exec.out.is_full() {
                 return (at, Pause::Full);
@@ -215,22 +224,20 @@ impl Session {
         match ascii::parse(rest) {
             Parsed::Incomplete => Step::Stop(0, Pause::Starved),
             Parsed::Request { request, line_bytes } => {
-                *turns -= 1;
-                if !exec.observed {
-                    return self.text_request(exec, request, line_bytes, rest);
+                if exec.backed | exec.observed {
+                    return self.text_detour(exec, request, line_bytes, rest, turns);
                 }
-                observe_line(exec, &rest[..line_bytes]);
-                let answered = exec.out.bytes.len();
-                let step = self.text_request(exec, request, line_bytes, rest);
-                observe_answer(exec, answered);
-                step
+                *turns -= 1;
+                self.text_request(exec, request, line_bytes, rest)
             }
+            _ if self.waits.is_some() => Step::Stop(0, Pause::Waiting),
             Parsed::LongGet { keys, line_bytes } => {
                 *turns -= 1;
                 let touch = keys.touch().map(|exptime| exec.shared.clock.expiry(i64::from(exptime)));
                 let lookup = Lookup { with_cas: keys.with_cas(), touch };
+                let exptime = keys.touch().map_or(0, i64::from);
                 let live = exec.keep_live();
-                self.phase = Phase::Keys(KeysInProgress { live, keys, lookup, checked: false });
+                self.phase = Phase::Keys(KeysInProgress { live, keys, lookup, checked: false, exptime });
                 Step::Used(line_bytes)
             }
             Parsed::Refused(refusal) => {
@@ -252,7 +259,13 @@ impl Session {
     }
 
     #[inline]
-    fn text_request(&mut self, exec: &mut Exec<'_>, request: Request<'_>, line_bytes: usize, rest: &[u8]) -> Step {
+    pub(super) fn text_request(
+        &mut self,
+        exec: &mut Exec<'_>,
+        request: Request<'_>,
+        line_bytes: usize,
+        rest: &[u8],
+    ) -> Step {
         match request {
             Request::Get(get) => {
                 let touch = get.touch.map(|exptime| exec.shared.clock.expiry(i64::from(exptime)));
@@ -323,17 +336,25 @@ impl Session {
 
     /// Stops a retrieval before `key`, which lies in `rest`, until its first answers are sent.
     #[cold]
-    fn suspend_keys(&mut self, live: Arc<Live>, lookup: Lookup, rest: &[u8], key: &[u8]) -> Step {
+    pub(super) fn suspend_keys(&mut self, live: Arc<Live>, lookup: Lookup, rest: &[u8], key: &[u8]) -> Step {
         let used = key.as_ptr().addr() - rest.as_ptr().addr();
+        self.go_on_with_keys(live, lookup, 0);
+        Step::Stop(used, Pause::Full)
+    }
+
+    /// What follows are the rest of a retrieval's keys, which were checked.
+    pub(super) fn go_on_with_keys(&mut self, live: Arc<Live>, lookup: Lookup, exptime: i64) {
         // The continuation is told nothing of the command: how to look up is kept beside it.
         if let Some((keys, _)) = KeysContinuation::start(b"get ") {
-            self.phase = Phase::Keys(KeysInProgress { live, keys, lookup, checked: true });
+            self.phase = Phase::Keys(KeysInProgress { live, keys, lookup, checked: true, exptime });
         }
-        Step::Stop(used, Pause::Full)
     }
 
     fn keys(&mut self, exec: &mut Exec<'_>, rest: &[u8]) -> Step {
         let Phase::Keys(state) = &mut self.phase else { return Step::Used(0) };
+        if exec.backed | state.live.tiers.any() {
+            return self.detour_keys(exec, rest);
+        }
         match state.keys.next(rest) {
             KeyStep::Key { key, used } => {
                 text_get::one(&mut exec.under(&state.live), key, state.lookup);
@@ -372,14 +393,9 @@ impl Session {
             Ok(mut reservation) => {
                 let used = front_bytes + reservation.write(&input[front_bytes..]);
                 let front = input[..front_bytes].into();
-                self.phase = Phase::Value(Box::new(ValueInProgress {
-                    front,
-                    plan,
-                    reservation,
-                    value_bytes,
-                    binary,
-                    _live: exec.keep_live(),
-                }));
+                let place = ValuePlace::Store(plan, reservation);
+                let live = exec.keep_live();
+                self.phase = Phase::Value(Box::new(ValueInProgress { front, place, value_bytes, binary, live }));
                 Step::Used(used)
             }
             Err(outcome) => {
@@ -392,23 +408,36 @@ impl Session {
 
     fn value(&mut self, exec: &mut Exec<'_>, rest: &[u8]) -> Step {
         let Phase::Value(value) = &mut self.phase else { return Step::Used(0) };
-        if value.reservation.remaining() > 0 {
-            let used = value.reservation.write(rest);
+        if value.place.remaining() > 0 {
+            let used = value.place.write(rest);
             return if rest.is_empty() { Step::Stop(0, Pause::Starved) } else { Step::Used(used) };
         }
         let end_bytes = if value.binary { 0 } else { reply::CRLF.len() };
         let Some(end) = rest.get(..end_bytes) else { return Step::Stop(0, Pause::Starved) };
-        let next = if value.binary { Phase::Binary } else { Phase::Text };
-        if let Phase::Value(value) = std::mem::replace(&mut self.phase, next) {
-            finish_value(exec, *value, end);
+        if matches!(value.place, ValuePlace::Memory(_)) {
+            return self.detour_value(exec, end);
+        }
+        if let Some(value) = self.take_value() {
+            finish_value(exec, value, end);
         }
         Step::Used(end_bytes)
+    }
+
+    /// Takes the value that has arrived; requests follow.
+    pub(super) fn take_value(&mut self) -> Option<ValueInProgress> {
+        let Phase::Value(value) = &self.phase else { return None };
+        let next = if value.binary { Phase::Binary } else { Phase::Text };
+        match std::mem::replace(&mut self.phase, next) {
+            Phase::Value(value) => Some(*value),
+            _ => None,
+        }
     }
 
     #[inline]
     fn binary(&mut self, exec: &mut Exec<'_>, rest: &[u8], turns: &mut u32) -> Step {
         let request = match binary::parse(rest) {
             binary::Parsed::Incomplete { .. } => return Step::Stop(0, Pause::Starved),
+            binary::Parsed::Refused(_) if self.waits.is_some() => return Step::Stop(0, Pause::Waiting),
             binary::Parsed::Refused(refusal) => {
                 *turns -= 1;
                 if let Some(status) = refusal.status {
@@ -423,6 +452,12 @@ impl Session {
             }
             binary::Parsed::Request(request) => request,
         };
+        if exec.backed
+            && !self.locked
+            && let Some(step) = self.binary_detour(exec, &request, rest, turns)
+        {
+            return step;
+        }
         if exec.observed {
             exec.shared.log.line(Level::Command, format_args!("<{} {:?}", exec.from.fd, request.header));
         }
@@ -466,7 +501,7 @@ impl Session {
         }
     }
 
-    fn swallow(&mut self, bytes: u64, binary: bool) {
+    pub(super) fn swallow(&mut self, bytes: u64, binary: bool) {
         if bytes > 0 {
             self.phase = Phase::Swallow { bytes, binary };
         }
@@ -503,7 +538,8 @@ impl Session {
 
 /// Stores a large value that is there, if it ended as it should, and answers.
 fn finish_value(exec: &mut Exec<'_>, value: ValueInProgress, end: &[u8]) {
-    let ValueInProgress { front, plan, reservation, value_bytes, binary, _live } = value;
+    let ValueInProgress { front, place, value_bytes, binary, live: _live } = value;
+    let ValuePlace::Store(plan, reservation) = place else { return };
     if binary {
         if let binary::Parsed::Request(request) = binary::parse(&front)
             && let Command::Store(store) = request.command
@@ -540,7 +576,7 @@ fn finish_meta_set(exec: &mut Exec<'_>, set: &MetaSet<'_>, reservation: Reservat
 
 /// Tells those who observe what a client said.
 #[cold]
-fn observe_line(exec: &Exec<'_>, line: &[u8]) {
+pub(super) fn observe_line(exec: &Exec<'_>, line: &[u8]) {
     let line = line.trim_ascii_end();
     let fd = exec.from.fd;
     exec.shared.log.line(Level::Command, format_args!("<{fd} {}", Escaped(line)));
@@ -552,7 +588,7 @@ fn observe_line(exec: &Exec<'_>, line: &[u8]) {
 
 /// Logs the first line of what was answered since the output had `answered` bytes.
 #[cold]
-fn observe_answer(exec: &Exec<'_>, answered: usize) {
+pub(super) fn observe_answer(exec: &Exec<'_>, answered: usize) {
     let answer = &exec.out.bytes[answered..];
     if exec.shared.log.shows(Level::Command) && !answer.is_empty() {
         let line = answer.split(|&byte| byte == b'\r').next().unwrap_or(answer);

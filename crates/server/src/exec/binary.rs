@@ -1,33 +1,39 @@
 //! The binary protocol's requests.
 
 use nuthatch_proto::binary::{Command, Get, Opcode, Request, Status, Store, Verb, reply};
-use nuthatch_store::{ArithOptions, ArithOutcome, DeleteOptions, DeleteOutcome, SetMode, SetOutcome};
+use nuthatch_store::{ArithOptions, ArithOutcome, DeleteOptions, DeleteOutcome, Hit, SetMode, SetOutcome};
 
 use super::text_modify::{arith_key, delete_key};
 use super::text_store::Plan;
 use super::{Exec, Flow, admin, stats};
 use crate::auth::Access;
+use crate::conn::Output;
 use crate::counters::ListenerCounter;
 use crate::settings::VERSION;
+use crate::shared::Live;
 
 /// Whether a request is carried out for those who have not authenticated.
 pub(crate) fn is_open_to_all(request: &Request<'_>) -> bool {
     matches!(request.command, Command::SaslListMechs | Command::Sasl { .. } | Command::Version)
 }
 
-/// The plan of a storage request.
-pub(crate) fn plan(exec: &Exec<'_>, request: &Request<'_>, store: &Store<'_>) -> Plan {
-    let compare = (request.header.cas != 0).then_some(request.header.cas);
-    let mode = match store.verb {
+/// How a storage request stores.
+pub(crate) fn mode(store: &Store<'_>, compares: bool) -> SetMode {
+    match store.verb {
         // With a CAS unique each of these is a compare-and-store, even an add.
-        Verb::Set | Verb::Add | Verb::Replace if compare.is_some() => SetMode::Set,
+        Verb::Set | Verb::Add | Verb::Replace if compares => SetMode::Set,
         Verb::Set => SetMode::Set,
         Verb::Add => SetMode::Add,
         Verb::Replace => SetMode::Replace,
         Verb::Append => SetMode::Append,
         Verb::Prepend => SetMode::Prepend,
-    };
-    let mut plan = Plan::new(exec, store.key, mode, compare);
+    }
+}
+
+/// The plan of a storage request.
+pub(crate) fn plan(exec: &Exec<'_>, request: &Request<'_>, store: &Store<'_>) -> Plan {
+    let compare = (request.header.cas != 0).then_some(request.header.cas);
+    let mut plan = Plan::new(exec, store.key, mode(store, compare.is_some()), compare);
     plan.options.flags = store.flags;
     plan.options.expiry = exec.shared.clock.expiry(exptime(store.exptime));
     plan.options.want_cas = !request.quiet && exec.live.settings.cas_enabled;
@@ -114,13 +120,10 @@ fn lookup(exec: &mut Exec<'_>, request: &Request<'_>, get: &Get<'_>, is_touch_on
         Some(at) => handle.get_and_touch(key, exec.shared.clock.expiry(exptime(at)), exec.now),
     };
     let found = hit.map(|hit| {
-        let cas = Exec::shown_cas(exec.live, &hit);
         if is_touch_only {
-            reply::touched(&mut exec.out.bytes, header, hit.flags(), cas);
+            reply::touched(&mut exec.out.bytes, header, hit.flags(), Exec::shown_cas(exec.live, &hit));
         } else {
-            let shown_key = if get.with_key { key } else { &[] };
-            reply::value_header(&mut exec.out.bytes, header, shown_key, hit.flags(), hit.value_bytes(), cas);
-            Exec::push_value(exec.out, &hit);
+            found(exec.out, exec.live, request, get, &hit);
         }
         hit.value_bytes()
     });
@@ -137,11 +140,25 @@ fn lookup(exec: &mut Exec<'_>, request: &Request<'_>, get: &Get<'_>, is_touch_on
     }
 }
 
+/// Answers a retrieval that found something.
+#[inline]
+pub(crate) fn found(out: &mut Output, live: &Live, request: &Request<'_>, get: &Get<'_>, hit: &Hit<'_>) {
+    let shown_key = if get.with_key { get.key } else { &[] };
+    let cas = Exec::shown_cas(live, hit);
+    reply::value_header(&mut out.bytes, &request.header, shown_key, hit.flags(), hit.value_bytes(), cas);
+    Exec::push_value(out, hit);
+}
+
 fn delete(exec: &mut Exec<'_>, request: &Request<'_>, key: &[u8]) {
     let header = &request.header;
     let options = DeleteOptions { compare: (header.cas != 0).then_some(header.cas), ..DeleteOptions::default() };
     let outcome = delete_key(exec, key, &options, "delete");
-    let out = &mut exec.out.bytes;
+    deleted(exec.out, request, outcome);
+}
+
+/// Answers a deletion.
+pub(crate) fn deleted(out: &mut Output, request: &Request<'_>, outcome: DeleteOutcome) {
+    let (out, header) = (&mut out.bytes, &request.header);
     match outcome {
         DeleteOutcome::Deleted if request.quiet => {}
         DeleteOutcome::Deleted => reply::success(out, header, 0),
@@ -152,9 +169,13 @@ fn delete(exec: &mut Exec<'_>, request: &Request<'_>, key: &[u8]) {
 }
 
 fn count(exec: &mut Exec<'_>, request: &Request<'_>, key: &[u8], options: &ArithOptions) {
-    let header = &request.header;
     let outcome = arith_key(exec, key, options);
-    let out = &mut exec.out.bytes;
+    counted(exec.out, request, outcome);
+}
+
+/// Answers an increment or decrement.
+pub(crate) fn counted(out: &mut Output, request: &Request<'_>, outcome: ArithOutcome) {
+    let (out, header) = (&mut out.bytes, &request.header);
     match outcome {
         ArithOutcome::Value { .. } if request.quiet => {}
         ArithOutcome::Value { value, cas, .. } => reply::number(out, header, value, cas),

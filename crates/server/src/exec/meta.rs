@@ -63,6 +63,12 @@ pub(crate) fn get(exec: &mut Exec<'_>, meta: &Meta<'_>) {
     }
 }
 
+/// Answers an `mg` that asks for nothing but what a local copy can show.
+pub(crate) fn push_copy(out: &mut Output, meta: &Meta<'_>, copy: &Hit<'_>, now: Seconds, cas_enabled: bool) {
+    let shown = Shown { ttl_seconds: None, fetched: true, now };
+    push_hit(out, meta, copy, Recache::default(), &shown, cas_enabled);
+}
+
 #[inline]
 fn push_hit(out: &mut Output, meta: &Meta<'_>, hit: &Hit<'_>, recache: Recache, shown: &Shown, cas_enabled: bool) {
     let wants_cas = meta.flags.has(b'c') || meta.flags.compare().is_some();
@@ -133,19 +139,25 @@ fn old_expiry(exec: &mut Exec<'_>, pool: usize, key: &[u8], meta: &Meta<'_>) -> 
     exec.handles[pool].peek(key, exec.now).map(|hit| hit.expiry())
 }
 
+/// How `ms` stores, and what it compares.
+pub(crate) fn mode(set: &MetaSet<'_>) -> (SetMode, Option<u64>) {
+    let compare = set.meta.flags.compare();
+    match set.mode {
+        // A set or replace that compares is memcached's cas.
+        MetaMode::Set | MetaMode::Replace if compare.is_some() => (SetMode::Set, compare),
+        MetaMode::Set => (SetMode::Set, None),
+        MetaMode::Replace => (SetMode::Replace, None),
+        MetaMode::Add => (SetMode::Add, None),
+        MetaMode::Append => (SetMode::Append, compare),
+        MetaMode::Prepend => (SetMode::Prepend, compare),
+    }
+}
+
 /// The plan of `ms`. Its key is `meta.key()`.
 pub(crate) fn plan(exec: &Exec<'_>, set: &MetaSet<'_>, key: &[u8]) -> Plan {
     let flags = &set.meta.flags;
     let expiry = |exptime: Option<i32>| exptime.map_or(NEVER, |exptime| exec.shared.clock.expiry(i64::from(exptime)));
-    let (mode, compare) = match set.mode {
-        // A set or replace that compares is memcached's cas.
-        MetaMode::Set | MetaMode::Replace if flags.compare().is_some() => (SetMode::Set, flags.compare()),
-        MetaMode::Set => (SetMode::Set, None),
-        MetaMode::Replace => (SetMode::Replace, None),
-        MetaMode::Add => (SetMode::Add, None),
-        MetaMode::Append => (SetMode::Append, flags.compare()),
-        MetaMode::Prepend => (SetMode::Prepend, flags.compare()),
-    };
+    let (mode, compare) = mode(set);
     let mut plan = Plan::new(exec, key, mode, compare);
     plan.options.flags = flags.client_flags();
     plan.options.expiry = expiry(flags.ttl());
@@ -162,28 +174,33 @@ pub(crate) fn plan(exec: &Exec<'_>, set: &MetaSet<'_>, key: &[u8]) -> Plan {
 pub(crate) fn stored(exec: &mut Exec<'_>, set: &MetaSet<'_>, key: &[u8], plan: &Plan, outcome: SetOutcome) {
     let meta = &set.meta;
     let mut item = Item { value_bytes: set.value_bytes as usize, ..Item::default() };
-    let code = match outcome {
-        SetOutcome::Stored { cas } => {
-            item.cas = if exec.live.settings.cas_enabled { cas } else { 0 };
-            if meta.flags.has(b's') && matches!(plan.options.mode, SetMode::Append | SetMode::Prepend) {
-                // The size after appending. Another client may have changed it again by now; then it is that size.
-                let hit = exec.handles[plan.pool].peek(key, exec.now);
-                item.value_bytes = hit.map_or(item.value_bytes, |hit| hit.value_bytes());
-            }
-            Code::Hd
-        }
-        SetOutcome::NotStored => Code::Ns,
-        SetOutcome::Exists => Code::Ex,
-        SetOutcome::NotFound => Code::Nf,
-        SetOutcome::NoMemory | SetOutcome::TooLarge => {
-            // Whatever the mode, as in memcached: the client's idea of the value must not live on in an older one.
-            exec.handles[plan.pool].refuse_set(key, exec.now);
-            exec.out.bytes.extend_from_slice(super::text_store::answer(outcome));
-            return;
-        }
+    let Some(code) = stored_code(outcome) else {
+        // Whatever the mode, as in memcached: the client's idea of the value must not live on in an older one.
+        exec.handles[plan.pool].refuse_set(key, exec.now);
+        exec.out.bytes.extend_from_slice(super::text_store::answer(outcome));
+        return;
     };
+    if let SetOutcome::Stored { cas } = outcome {
+        item.cas = if exec.live.settings.cas_enabled { cas } else { 0 };
+        if meta.flags.has(b's') && matches!(plan.options.mode, SetMode::Append | SetMode::Prepend) {
+            // The size after appending. Another client may have changed it again by now; then it is that size.
+            let hit = exec.handles[plan.pool].peek(key, exec.now);
+            item.value_bytes = hit.map_or(item.value_bytes, |hit| hit.value_bytes());
+        }
+    }
     if !reply::quiet(meta, code) {
         reply::stored(&mut exec.out.bytes, meta, code, &item);
+    }
+}
+
+/// The code for what became of `ms`; `None` where the answer is an error.
+pub(crate) fn stored_code(outcome: SetOutcome) -> Option<Code> {
+    match outcome {
+        SetOutcome::Stored { .. } => Some(Code::Hd),
+        SetOutcome::NotStored => Some(Code::Ns),
+        SetOutcome::Exists => Some(Code::Ex),
+        SetOutcome::NotFound => Some(Code::Nf),
+        SetOutcome::NoMemory | SetOutcome::TooLarge => None,
     }
 }
 
@@ -202,17 +219,23 @@ pub(crate) fn delete(exec: &mut Exec<'_>, meta: &Meta<'_>) {
         },
         drop_value: meta.flags.has(b'x'),
     };
-    let code = match delete_key(exec, key, &options, "md") {
+    let outcome = delete_key(exec, key, &options, "md");
+    deleted(exec.out, meta, outcome);
+}
+
+/// Answers `md`.
+pub(crate) fn deleted(out: &mut Output, meta: &Meta<'_>, outcome: DeleteOutcome) {
+    let code = match outcome {
         DeleteOutcome::Deleted => Code::Hd,
         DeleteOutcome::NotFound => Code::Nf,
         DeleteOutcome::Exists => Code::Ex,
         DeleteOutcome::NoMemory => {
-            exec.out.bytes.extend_from_slice(WireError::OutOfMemory.as_wire());
+            out.bytes.extend_from_slice(WireError::OutOfMemory.as_wire());
             return;
         }
     };
     if !reply::quiet(meta, code) {
-        reply::status(&mut exec.out.bytes, meta, code);
+        reply::status(&mut out.bytes, meta, code);
     }
 }
 
@@ -235,23 +258,38 @@ pub(crate) fn arith(exec: &mut Exec<'_>, request: &MetaArith<'_>) {
         touch: meta.flags.ttl().map(expiry),
         want_cas: meta.flags.has(b'c'),
     };
-    let out = match arith_key(exec, key, &options) {
-        ArithOutcome::Value { value, cas, expiry, created, .. } => {
-            let shown = if created { made.shown } else { old_expiry.unwrap_or(expiry) };
-            let ttl_seconds = ttl_seconds(shown, exec.now);
-            let cas = if exec.live.settings.cas_enabled { cas } else { 0 };
-            let item = Item { cas, ttl_seconds, ..Item::default() };
+    let outcome = arith_key(exec, key, &options);
+    let ttl_seconds = match outcome {
+        ArithOutcome::Value { expiry, created, .. } => {
+            ttl_seconds(if created { made.shown } else { old_expiry.unwrap_or(expiry) }, exec.now)
+        }
+        _ => None,
+    };
+    counted(exec.out, meta, outcome, ttl_seconds, exec.live.settings.cas_enabled);
+}
+
+/// Answers `ma`.
+pub(crate) fn counted(
+    out: &mut Output,
+    meta: &Meta<'_>,
+    outcome: ArithOutcome,
+    ttl_seconds: Option<u32>,
+    cas_enabled: bool,
+) {
+    let error = match outcome {
+        ArithOutcome::Value { value, cas, .. } => {
+            let item = Item { cas: if cas_enabled { cas } else { 0 }, ttl_seconds, ..Item::default() };
             if !reply::quiet(meta, Code::Hd) {
-                reply::counted(&mut exec.out.bytes, meta, value, &item);
+                reply::counted(&mut out.bytes, meta, value, &item);
             }
             return;
         }
-        ArithOutcome::NotFound => return reply::status(&mut exec.out.bytes, meta, Code::Nf),
-        ArithOutcome::Exists => return reply::status(&mut exec.out.bytes, meta, Code::Ex),
+        ArithOutcome::NotFound => return reply::status(&mut out.bytes, meta, Code::Nf),
+        ArithOutcome::Exists => return reply::status(&mut out.bytes, meta, Code::Ex),
         ArithOutcome::NonNumeric => WireError::NonNumeric,
         ArithOutcome::NoMemory => WireError::OutOfMemory,
     };
-    exec.out.bytes.extend_from_slice(out.as_wire());
+    out.bytes.extend_from_slice(error.as_wire());
 }
 
 /// `me`.

@@ -5,6 +5,7 @@
 
 pub(crate) mod admin;
 pub(crate) mod binary;
+pub(crate) mod deliver;
 pub(crate) mod dump;
 pub(crate) mod meta;
 pub(crate) mod stats;
@@ -12,6 +13,7 @@ pub(crate) mod stats_tables;
 pub(crate) mod text_get;
 pub(crate) mod text_modify;
 pub(crate) mod text_store;
+pub(crate) mod tiered;
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -42,6 +44,10 @@ pub(crate) struct Exec<'w> {
     /// Whether anyone watches, logs commands or counts prefixes: looked up once per poll, so that the hot path tests
     /// one flag.
     pub(crate) observed: bool,
+    /// Whether some pool has a backend.
+    pub(crate) backed: bool,
+    /// Whether the client can be answered later.
+    pub(crate) can_wait: bool,
 }
 
 impl<'w> Exec<'w> {
@@ -55,8 +61,8 @@ impl<'w> Exec<'w> {
         out: &'w mut Output,
         from: &'w ConnectionInfo,
     ) -> Exec<'w> {
-        let now = shared.clock.now();
-        Exec { shared, live, kept: live, handles, worker, now, out, from, observed: Self::is_observed(shared) }
+        let (now, observed, backed) = (shared.clock.now(), Self::is_observed(shared), live.tiers.any());
+        Exec { shared, live, kept: live, handles, worker, now, out, from, observed, backed, can_wait: true }
     }
 }
 
@@ -68,8 +74,9 @@ impl Exec<'_> {
 
     /// The same execution, with what was in force when the request began.
     pub(crate) fn under<'a>(&'a mut self, live: &'a Arc<Live>) -> Exec<'a> {
-        let Exec { shared, worker, now, from, observed, .. } = *self;
-        Exec { shared, live, kept: live, handles: self.handles, worker, now, out: self.out, from, observed }
+        let Exec { shared, worker, now, from, observed, can_wait, .. } = *self;
+        let (handles, out, backed) = (&mut *self.handles, &mut *self.out, live.tiers.any());
+        Exec { shared, live, kept: live, handles, worker, now, out, from, observed, backed, can_wait }
     }
 
     /// Whether each command must be told to watchers, the log or the prefix counters.

@@ -154,6 +154,7 @@ fn reset(exec: &Exec<'_>) {
     let books = &exec.shared.books;
     books.pools.reset();
     books.listeners.reset();
+    books.tiers.reset();
     books.stores.lock().unwrap_or_else(PoisonError::into_inner).reset();
     exec.shared.prefixes.reset();
 }

@@ -12,9 +12,10 @@ use nuthatch_store::{Cursor, Stats};
 
 use super::stats::{Sink, YesNo};
 use super::{CLASS, Exec};
-use crate::counters::{Counter, ListenerCounter as L, PoolCounter as P};
+use crate::counters::{Counter, ListenerCounter as L, PoolCounter as P, TierCounter};
 use crate::settings::{Address, VERSION};
 use crate::shared::{Listener, Peer, Registry};
+use crate::tier::Tier;
 
 /// `stats`.
 pub(crate) fn general(exec: &Exec<'_>, sink: &mut Sink<'_>) {
@@ -446,7 +447,22 @@ pub(crate) fn pools(exec: &Exec<'_>, sink: &mut Sink<'_>) {
             sink.stat_of(name, row, value);
         }
         sink.stat_of(name, "item_size_max", pool.store.item_bytes_max());
+        if let Some(tier) = exec.live.tiers.of(pool.number) {
+            tier_of_pool(tier, sink);
+        }
     }
+}
+
+/// What is counted of a pool's tier.
+fn tier_of_pool(tier: &Tier, sink: &mut Sink<'_>) {
+    let name = &tier.pool_name;
+    for (index, row) in TierCounter::TABLE.iter().enumerate() {
+        sink.stat_of(name, row.name, tier.counters.sum_at(index));
+    }
+    sink.stat_of(name, "tier_backend", tier.backend.name());
+    sink.stat_of(name, "tier_changes", tier.stream.changes.load(Ordering::Relaxed));
+    sink.stat_of(name, "tier_gaps", tier.stream.gaps.load(Ordering::Relaxed));
+    sink.stat_of(name, "tier_stream", tier.stream.state());
 }
 
 /// `stats listeners`: each listener's counters.

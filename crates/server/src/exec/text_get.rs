@@ -115,7 +115,7 @@ fn several<'k>(exec: &mut Exec<'_>, pool: usize, keys: &[&'k [u8]], lookup: Look
 
 /// Appends one `VALUE` block.
 #[inline]
-fn push(out: &mut Output, live: &Live, key: &[u8], hit: &Hit<'_>, lookup: Lookup) {
+pub(crate) fn push(out: &mut Output, live: &Live, key: &[u8], hit: &Hit<'_>, lookup: Lookup) {
     let cas = lookup.with_cas.then(|| Exec::shown_cas(live, hit));
     reply::value_header(&mut out.bytes, key, hit.flags(), hit.value_bytes(), cas);
     Exec::push_value(out, hit);

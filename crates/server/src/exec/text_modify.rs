@@ -5,13 +5,19 @@ use nuthatch_proto::ascii::{Arith, Delete, Touch, reply};
 use nuthatch_store::{ArithOptions, ArithOutcome, DeleteOptions, DeleteOutcome};
 
 use super::Exec;
+use crate::conn::Output;
 use crate::counters::PoolCounter;
 
 /// `delete`.
 pub(crate) fn delete(exec: &mut Exec<'_>, request: &Delete<'_>) {
     let outcome = delete_key(exec, request.key, &DeleteOptions::default(), "delete");
+    deleted(exec.out, request, outcome);
+}
+
+/// Answers `delete`.
+pub(crate) fn deleted(out: &mut Output, request: &Delete<'_>, outcome: DeleteOutcome) {
     if !request.noreply {
-        exec.out.bytes.extend_from_slice(match outcome {
+        out.bytes.extend_from_slice(match outcome {
             DeleteOutcome::Deleted => reply::DELETED,
             _ => reply::NOT_FOUND,
         });
@@ -44,14 +50,19 @@ pub(crate) fn delete_key(exec: &mut Exec<'_>, key: &[u8], options: &DeleteOption
 pub(crate) fn arith(exec: &mut Exec<'_>, request: &Arith<'_>) {
     let options = ArithOptions { decrement: request.decrement, delta: request.delta, ..ArithOptions::default() };
     let outcome = arith_key(exec, request.key, &options);
+    counted(exec.out, request, outcome);
+}
+
+/// Answers `incr` and `decr`.
+pub(crate) fn counted(out: &mut Output, request: &Arith<'_>, outcome: ArithOutcome) {
     if request.noreply {
         return;
     }
     match outcome {
-        ArithOutcome::Value { value, .. } => reply::number(&mut exec.out.bytes, value),
-        ArithOutcome::NotFound | ArithOutcome::Exists => exec.out.bytes.extend_from_slice(reply::NOT_FOUND),
-        ArithOutcome::NonNumeric => exec.out.bytes.extend_from_slice(WireError::NonNumeric.as_wire()),
-        ArithOutcome::NoMemory => exec.out.bytes.extend_from_slice(WireError::OutOfMemory.as_wire()),
+        ArithOutcome::Value { value, .. } => reply::number(&mut out.bytes, value),
+        ArithOutcome::NotFound | ArithOutcome::Exists => out.bytes.extend_from_slice(reply::NOT_FOUND),
+        ArithOutcome::NonNumeric => out.bytes.extend_from_slice(WireError::NonNumeric.as_wire()),
+        ArithOutcome::NoMemory => out.bytes.extend_from_slice(WireError::OutOfMemory.as_wire()),
     }
 }
 
@@ -80,8 +91,13 @@ pub(crate) fn arith_key(exec: &mut Exec<'_>, key: &[u8], options: &ArithOptions)
 pub(crate) fn touch(exec: &mut Exec<'_>, request: &Touch<'_>) {
     let expiry = exec.shared.clock.expiry(i64::from(request.exptime));
     let found = touch_key(exec, request.key, expiry);
+    touched(exec.out, request, found);
+}
+
+/// Answers `touch`.
+pub(crate) fn touched(out: &mut Output, request: &Touch<'_>, found: bool) {
     if !request.noreply {
-        exec.out.bytes.extend_from_slice(if found { reply::TOUCHED } else { reply::NOT_FOUND });
+        out.bytes.extend_from_slice(if found { reply::TOUCHED } else { reply::NOT_FOUND });
     }
 }
 

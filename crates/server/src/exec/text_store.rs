@@ -106,17 +106,23 @@ fn concluded(exec: &Exec<'_>, key: &[u8], value_bytes: usize, plan: &Plan, outco
     outcome
 }
 
-/// The plan of a text command.
+/// How a text command stores, and what it compares.
 #[inline]
-pub(crate) fn plan(exec: &Exec<'_>, store: &Store<'_>) -> Plan {
-    let (mode, compare) = match store.verb {
+pub(crate) fn mode(store: &Store<'_>) -> (SetMode, Option<u64>) {
+    match store.verb {
         Verb::Set => (SetMode::Set, None),
         Verb::Add => (SetMode::Add, None),
         Verb::Replace => (SetMode::Replace, None),
         Verb::Append => (SetMode::Append, None),
         Verb::Prepend => (SetMode::Prepend, None),
         Verb::Cas => (SetMode::Set, Some(store.cas)),
-    };
+    }
+}
+
+/// The plan of a text command.
+#[inline]
+pub(crate) fn plan(exec: &Exec<'_>, store: &Store<'_>) -> Plan {
+    let (mode, compare) = mode(store);
     let mut plan = Plan::new(exec, store.key, mode, compare);
     plan.options.flags = store.flags;
     plan.options.expiry = exec.shared.clock.expiry(i64::from(store.exptime));

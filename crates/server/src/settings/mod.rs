@@ -131,6 +131,12 @@ pub struct PoolSettings {
     pub huge_pages: bool,
     /// `-e`: the file that keeps its items over a restart.
     pub file: Option<PathBuf>,
+    /// What answers its misses and takes its writes, by its name; the pool then holds copies.
+    pub backend: Option<String>,
+    /// How long a copy may live, in seconds; 0: none is kept.
+    pub ttl_max_seconds: u32,
+    /// How long it may be served after its life while the backend is down, in seconds.
+    pub grace_seconds: u32,
 }
 
 /// One address that is listened on.
@@ -342,6 +348,9 @@ impl PoolSettings {
             evict: true,
             huge_pages: false,
             file: None,
+            backend: None,
+            ttl_max_seconds: 5,
+            grace_seconds: 0,
         }
     }
 }

@@ -1,0 +1,139 @@
+//! The backends there are, and the tiers before them. Owned by the control thread: made at the start, changed by reloads,
+//! ticked while there are any, followed where they tell of changes. No request passes here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::task::AbortHandle;
+
+use crate::backend::Backend;
+use crate::pool::Pool;
+use crate::server::StartError;
+use crate::settings::Settings;
+use crate::shared::{Books, Live, Shared};
+use crate::tier::{Follower, Tier, Tiers};
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Backends {
+    /// By name. Those of programs that start a server in their own process; the settings know nothing of them.
+    given: BTreeMap<String, Arc<dyn Backend>>,
+    followed: Vec<Followed>,
+    /// Pools whose tier is another since the last tick of the clock. Workers take the change over one by one, so that what
+    /// the last of them did under the older one is forgotten once more.
+    changed: Vec<Arc<Pool>>,
+}
+
+/// A tier whose backend is asked to tell of changes.
+struct Followed {
+    tier: Arc<Tier>,
+    /// `None` where the backend tells of none.
+    task: Option<AbortHandle>,
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+impl Backends {
+    /// Those that are `given` by the program.
+    pub(crate) fn new(given: BTreeMap<String, Arc<dyn Backend>>) -> Backends {
+        Backends { given, ..Backends::default() }
+    }
+
+    /// The tiers of `pools`, which are those of `settings` in their order, and of `leaving`. What is as it was `before`
+    /// stays.
+    pub(crate) fn tiers_of(
+        &self,
+        settings: &Settings,
+        pools: &[Arc<Pool>],
+        leaving: &[Arc<Pool>],
+        before: &Tiers,
+        books: &Books,
+    ) -> Result<Tiers, StartError> {
+        let mut tiers: Vec<Arc<Tier>> = leaving.iter().filter_map(|pool| before.of(pool.number).cloned()).collect();
+        for (pool, wanted) in pools.iter().zip(&settings.pools) {
+            let Some(name) = &wanted.backend else { continue };
+            let Some(backend) = self.given.get(name) else {
+                return Err(StartError::Backend(wanted.name.clone(), name.clone()));
+            };
+            let older = before.of(pool.number);
+            tiers.push(match older {
+                Some(older) if older.is_as(wanted, backend) => Arc::clone(older),
+                _ => {
+                    let counters = older.map_or_else(|| books.tiers.open(), |older| Arc::clone(&older.counters));
+                    Arc::new(Tier::new(pool.number, wanted, Arc::clone(backend), counters))
+                }
+            });
+        }
+        Ok(Tiers::new(tiers))
+    }
+
+    /// To be called before `live` replaces `before`: what is no longer in it keeps nothing from now on.
+    pub(crate) fn close_others(before: &Live, live: &Live) {
+        for tier in before.tiers.iter().filter(|tier| !is_in(tier, live)) {
+            tier.close();
+        }
+    }
+
+    /// To be called once `live` has replaced `before`: pools whose tier is another forget what they hold, and the
+    /// backends of new tiers are asked to tell of changes. On the control thread.
+    pub(crate) fn follow(&mut self, before: &Live, live: &Live, shared: &Arc<Shared>) {
+        for pool in live.all_pools() {
+            let was_there = before.all_pools().iter().any(|older| older.number == pool.number);
+            let same = match (before.tiers.of(pool.number), live.tiers.of(pool.number)) {
+                (None, None) => true,
+                (Some(older), Some(newer)) => Arc::ptr_eq(older, newer),
+                _ => false,
+            };
+            if was_there && !same {
+                forget(&pool, live, shared);
+                self.changed.push(pool);
+            }
+        }
+        self.begin_following(live, shared);
+    }
+
+    /// Has the backends of tiers that are not followed tell of changes, and no others.
+    pub(crate) fn begin_following(&mut self, live: &Live, shared: &Arc<Shared>) {
+        self.followed.retain(|followed| is_in(&followed.tier, live));
+        for tier in live.tiers.iter() {
+            if self.followed.iter().any(|followed| Arc::ptr_eq(&followed.tier, tier)) {
+                continue;
+            }
+            let Some(pool) = live.all_pools().into_iter().find(|pool| pool.number == tier.pool) else { continue };
+            let changes = Box::new(Follower::new(tier, &pool.store, shared));
+            let task = Arc::clone(&tier.backend).follow(changes).map(|task| tokio::spawn(task).abort_handle());
+            self.followed.push(Followed { tier: Arc::clone(tier), task });
+        }
+    }
+
+    /// Once a second.
+    pub(crate) fn tidy(&mut self, live: &Live, shared: &Arc<Shared>) {
+        for pool in self.changed.drain(..) {
+            forget(&pool, live, shared);
+        }
+    }
+
+    /// Ends what goes on beside requests.
+    pub(crate) fn stop(&mut self) {
+        self.followed.clear();
+        self.changed.clear();
+    }
+}
+
+fn is_in(tier: &Arc<Tier>, live: &Live) -> bool {
+    live.tiers.of(tier.pool).is_some_and(|other| Arc::ptr_eq(other, tier))
+}
+
+fn forget(pool: &Pool, live: &Live, shared: &Shared) {
+    let now = shared.clock.now();
+    match live.tiers.of(pool.number) {
+        Some(tier) => _ = tier.forget(&pool.store, now),
+        None => pool.store.flush(now),
+    }
+}

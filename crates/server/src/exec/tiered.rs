@@ -1,0 +1,425 @@
+//! Requests of pools that have a backend: which they are, and how each begins.
+//!
+//! A decoded request becomes an [`Op`] or a list of keys, which own what they need; the pool's tier answers it at once,
+//! or later by a future. What is then answered is formatted by [`super::deliver`] from the front of the request, which is
+//! kept for it. Nothing here waits.
+
+use std::hash::{DefaultHasher, Hasher};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use nuthatch_proto::ascii::{self, Request, Verb};
+use nuthatch_proto::binary::{self, Command};
+use nuthatch_proto::meta::{KEY_SCRATCH, Meta, MetaSet, SetMode as MetaMode};
+use nuthatch_store::{SetMode, SetOutcome};
+
+use super::deliver::{Answer, Front, Got};
+use super::text_get::Lookup;
+use super::{Exec, admin, binary as binary_exec, meta as meta_exec, text_get, text_store};
+use crate::backend::{self, Done, Fetched, Key, Later, MetaVerb, Op, Outcome, Refusal};
+use crate::counters::{PoolCounter, TierCounter};
+use crate::tier::{Tier, read, write};
+
+/// What a request is about, as far as pools with backends go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// No pool that has one.
+    Plain,
+    /// One key, or several that are read; the hash of each that matters is in the request.
+    Key {
+        /// [`hash_of`] the key.
+        hash: u64,
+        /// Whether it may change.
+        writes: bool,
+    },
+    /// The keys of a retrieval.
+    Keys,
+    /// All keys.
+    All,
+}
+
+/// Tells keys of one connection apart. That two share a hash costs one of them a wait.
+pub(crate) fn hash_of(key: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(key);
+    hasher.finish()
+}
+
+impl Exec<'_> {
+    /// The tier of the pool `key` lives in.
+    pub(crate) fn tier_of(&self, key: &[u8]) -> Option<&Arc<Tier>> {
+        self.live.tiers.of(self.pool_of(key))
+    }
+
+    fn target(&self, key: &[u8], writes: bool) -> Target {
+        match self.tier_of(key) {
+            Some(_) => Target::Key { hash: hash_of(key), writes },
+            None => Target::Plain,
+        }
+    }
+
+    fn target_all(&self) -> Target {
+        let reachable = self.live.routes.reachable(self.from.listener.pool);
+        let is_backed = reachable.into_iter().any(|pool| self.live.tiers.of(pool).is_some());
+        if is_backed { Target::All } else { Target::Plain }
+    }
+}
+
+/// What a text request is about.
+pub(crate) fn text_target(exec: &Exec<'_>, request: &Request<'_>) -> Target {
+    let mut scratch = KEY_SCRATCH;
+    match request {
+        Request::Get(get) if get.keys.iter().any(|key| exec.tier_of(key).is_some()) => Target::Keys,
+        Request::Store(store) => exec.target(store.key, true),
+        Request::Delete(delete) => exec.target(delete.key, true),
+        Request::Arith(arith) => exec.target(arith.key, true),
+        Request::Touch(touch) => exec.target(touch.key, true),
+        Request::MetaGet(get) => exec.target(get.key(&mut scratch), get_changes(get)),
+        Request::MetaSet(set) => exec.target(set.meta.key(&mut scratch), true),
+        Request::MetaDelete(delete) => exec.target(delete.key(&mut scratch), true),
+        Request::MetaArith(arith) => exec.target(arith.meta.key(&mut scratch), true),
+        Request::MetaDebug(debug) => exec.target(debug.key(&mut scratch), false),
+        Request::FlushAll(flush) if flush.delay.is_ok() && exec.live.settings.flush_enabled => exec.target_all(),
+        _ => Target::Plain,
+    }
+}
+
+/// What a binary request is about.
+pub(crate) fn binary_target(exec: &Exec<'_>, request: &binary::Request<'_>) -> Target {
+    match &request.command {
+        Command::Get(get) => exec.target(get.key, get.touch.is_some()),
+        Command::Store(store) => exec.target(store.key, true),
+        Command::Delete { key } | Command::Touch { key, .. } => exec.target(key, true),
+        Command::Arith(arith) => exec.target(arith.key, true),
+        Command::Flush { .. } if exec.live.settings.flush_enabled => exec.target_all(),
+        _ => Target::Plain,
+    }
+}
+
+/// Whether a meta get may change the item: by touching, by making it, by winning.
+fn get_changes(get: &Meta<'_>) -> bool {
+    b"TNRE".iter().any(|&letter| get.flags.has(letter))
+}
+
+/// Whether a meta command has no flags but those of `known` and those that mean nothing to a backend.
+fn says_only(meta: &Meta<'_>, known: &[u8]) -> bool {
+    meta.flags.tokens().all(|token| known.contains(&token[0]) || is_ours(token[0]))
+}
+
+/// Flags that concern the client's connection, or nothing.
+fn is_ours(letter: u8) -> bool {
+    matches!(letter, b'q' | b'k' | b'O' | b'b' | b'P' | b'L')
+}
+
+/// The meta command as it is handed on.
+fn handed_on(verb: MetaVerb, meta: &Meta<'_>, key: &[u8], value: Bytes) -> Op {
+    let tokens: Vec<&[u8]> = meta.flags.tokens().filter(|token| !is_ours(token[0])).collect();
+    Op::Meta(backend::Meta { verb, key: key.into(), flags: tokens.join(&b' ').into(), value })
+}
+
+/// Answers a retrieval of one key by the copy that is here, if there is one to be served.
+pub(crate) fn text_copy(exec: &mut Exec<'_>, key: &[u8], lookup: Lookup) -> bool {
+    let pool = exec.pool_of(key);
+    let Some(tier) = exec.live.tiers.of(pool).filter(|tier| !tier.is_router() && lookup.touch.is_none()) else {
+        return false;
+    };
+    let found = match exec.handles[pool].get(key, exec.now) {
+        Some(copy) if tier.is_fresh(&copy, exec.now) => {
+            text_get::push(exec.out, exec.live, key, &copy, lookup);
+            copy.value_bytes()
+        }
+        _ => return false,
+    };
+    served(exec, tier, key, found);
+    true
+}
+
+/// The same for `mg`.
+pub(crate) fn meta_copy(exec: &mut Exec<'_>, get: &Meta<'_>) -> bool {
+    let mut scratch = KEY_SCRATCH;
+    let key = get.key(&mut scratch);
+    let pool = exec.pool_of(key);
+    let Some(tier) = exec.live.tiers.of(pool).filter(|tier| !tier.is_router() && is_plain_get(get)) else {
+        return false;
+    };
+    let found = match exec.handles[pool].get(key, exec.now) {
+        Some(copy) if tier.is_fresh(&copy, exec.now) => {
+            meta_exec::push_copy(exec.out, get, &copy, exec.now, exec.live.settings.cas_enabled);
+            copy.value_bytes()
+        }
+        _ => return false,
+    };
+    served(exec, tier, key, found);
+    true
+}
+
+/// The same for the binary protocol.
+pub(crate) fn binary_copy(exec: &mut Exec<'_>, request: &binary::Request<'_>) -> bool {
+    let Command::Get(get) = &request.command else { return false };
+    let pool = exec.pool_of(get.key);
+    let Some(tier) = exec.live.tiers.of(pool).filter(|tier| !tier.is_router() && get.touch.is_none()) else {
+        return false;
+    };
+    let found = match exec.handles[pool].get(get.key, exec.now) {
+        Some(copy) if tier.is_fresh(&copy, exec.now) => {
+            binary_exec::found(exec.out, exec.live, request, get, &copy);
+            copy.value_bytes()
+        }
+        _ => return false,
+    };
+    served(exec, tier, get.key, found);
+    true
+}
+
+fn served(exec: &Exec<'_>, tier: &Tier, key: &[u8], value_bytes: usize) {
+    exec.count(tier.pool, PoolCounter::GetCommands);
+    exec.count(tier.pool, PoolCounter::GetHits);
+    tier.count(exec.worker, TierCounter::LocalHits, 1);
+    if exec.observed {
+        exec.observe_get(tier.pool, key, Some(value_bytes));
+    }
+}
+
+/// Begins a retrieval of `keys`; `ends` is what their command ends with, where they are the last.
+pub(crate) fn start_keys(
+    exec: &mut Exec<'_>,
+    keys: Vec<Key>,
+    lookup: Lookup,
+    exptime: i64,
+    ends: Option<&'static [u8]>,
+) -> Later<Answer> {
+    let fetched: Later<Vec<Fetched>> = if lookup.touch.is_some() {
+        let touched: Vec<_> = keys.iter().map(|key| get_and_touch(exec, key, exptime)).collect();
+        Box::pin(join_all(touched))
+    } else {
+        read::begin(exec, &keys, false)
+    };
+    let front = Front::Keys { keys, with_cas: lookup.with_cas, touches: lookup.touch.is_some(), ends };
+    Box::pin(async move { Answer { front, got: Got::Fetched(fetched.await) } })
+}
+
+fn get_and_touch(exec: &mut Exec<'_>, key: &[u8], exptime: i64) -> Later<Fetched> {
+    let pool = exec.pool_of(key);
+    let Some(tier) = exec.live.tiers.of(pool) else {
+        let expiry = exec.shared.clock.expiry(exptime);
+        let found = exec.handles[pool].get_and_touch(key, expiry, exec.now).map(|hit| crate::tier::item_of(&hit));
+        return Box::pin(std::future::ready(Ok(found)));
+    };
+    let done = write::begin(exec, tier, Op::GetAndTouch { key: key.into(), exptime });
+    Box::pin(async move { fetched_of(done.await) })
+}
+
+fn fetched_of(done: Done) -> Fetched {
+    match done? {
+        Outcome::Item(item) => Ok(Some(item)),
+        _ => Ok(None),
+    }
+}
+
+/// Begins any other text request, of which `front` is the line and `value` what follows it.
+pub(crate) fn start_text(
+    exec: &mut Exec<'_>,
+    request: &Request<'_>,
+    front: &[u8],
+    value: Bytes,
+) -> Option<Later<Answer>> {
+    let mut scratch = KEY_SCRATCH;
+    let (key, op) = match request {
+        Request::Store(store) => (store.key, text_store_op(store, value)),
+        Request::Delete(delete) => (delete.key, Op::Delete { key: delete.key.into(), compare: None }),
+        Request::Arith(arith) => {
+            let (decrement, delta) = (arith.decrement, arith.delta);
+            let key = arith.key.into();
+            (arith.key, Op::Arith(backend::Arith { key, decrement, delta, initial: None, compare: None }))
+        }
+        Request::Touch(touch) => (touch.key, Op::Touch { key: touch.key.into(), exptime: i64::from(touch.exptime) }),
+        Request::MetaGet(get) => {
+            let key = get.key(&mut scratch);
+            if is_plain_get(get) {
+                let fetched = read::begin(exec, &[key.into()], true);
+                let front = Front::Text(front.into());
+                return Some(Box::pin(async move { Answer { front, got: Got::Fetched(fetched.await) } }));
+            }
+            (key, handed_on(MetaVerb::Get, get, key, value))
+        }
+        Request::MetaSet(set) => {
+            let key = set.meta.key(&mut scratch);
+            (key, meta_set_op(set, key, value))
+        }
+        Request::MetaDelete(delete) => {
+            let key = delete.key(&mut scratch);
+            let op = if says_only(delete, b"C") {
+                Op::Delete { key: key.into(), compare: delete.flags.compare() }
+            } else {
+                handed_on(MetaVerb::Delete, delete, key, value)
+            };
+            (key, op)
+        }
+        Request::MetaArith(arith) => {
+            let meta = &arith.meta;
+            let key = meta.key(&mut scratch);
+            let op = if says_only(meta, b"NJDMCcv") {
+                Op::Arith(backend::Arith {
+                    key: key.into(),
+                    decrement: arith.decrement,
+                    delta: arith.delta,
+                    initial: meta.flags.vivify().map(|exptime| (arith.initial, i64::from(exptime))),
+                    compare: meta.flags.compare(),
+                })
+            } else {
+                handed_on(MetaVerb::Arith, meta, key, value)
+            };
+            (key, op)
+        }
+        Request::MetaDebug(debug) => {
+            let key = debug.key(&mut scratch);
+            let meta = backend::Meta { verb: MetaVerb::Debug, key: key.into(), flags: Box::default(), value };
+            (key, Op::Meta(meta))
+        }
+        Request::FlushAll(ascii::FlushAll { delay: Ok(delay), .. }) => {
+            return Some(start_flush(exec, Front::Text(front.into()), i64::from(*delay)));
+        }
+        _ => return None,
+    };
+    let tier = exec.live.tiers.of(exec.pool_of(key))?;
+    let changes =
+        !matches!(request, Request::MetaDebug(_)) && !matches!(request, Request::MetaGet(get) if !get_changes(get));
+    Some(start_op(exec, tier, Front::Text(front.into()), op, changes))
+}
+
+/// Begins a binary request, of which `front` is header, extras and key, and `value` what follows them.
+pub(crate) fn start_binary(
+    exec: &mut Exec<'_>,
+    request: &binary::Request<'_>,
+    front: &[u8],
+    value: Bytes,
+) -> Option<Later<Answer>> {
+    let compare = (request.header.cas != 0).then_some(request.header.cas);
+    let front = Front::Binary(front.into());
+    let (key, op) = match request.command {
+        Command::Get(get) => {
+            let Some(exptime) = get.touch else {
+                let fetched = read::begin(exec, &[get.key.into()], false);
+                return Some(Box::pin(async move { Answer { front, got: Got::Fetched(fetched.await) } }));
+            };
+            let fetched = get_and_touch(exec, get.key, i64::from(exptime));
+            return Some(Box::pin(async move { Answer { front, got: Got::Fetched(vec![fetched.await]) } }));
+        }
+        Command::Touch { key, exptime } => {
+            // The answer shows the client's flags.
+            let fetched = get_and_touch(exec, key, i64::from(exptime));
+            return Some(Box::pin(async move { Answer { front, got: Got::Fetched(vec![fetched.await]) } }));
+        }
+        Command::Store(store) => {
+            let plan = binary_exec::mode(&store, compare.is_some());
+            let (flags, exptime) = (store.flags, i64::from(store.exptime));
+            let key = store.key.into();
+            (store.key, Op::Store(backend::Store { key, mode: plan, compare, flags, exptime, value }))
+        }
+        Command::Delete { key } => (key, Op::Delete { key: key.into(), compare }),
+        Command::Arith(arith) => {
+            let initial = arith.initial.map(|(value, exptime)| (value, i64::from(exptime)));
+            let (decrement, delta) = (arith.decrement, arith.delta);
+            (arith.key, Op::Arith(backend::Arith { key: arith.key.into(), decrement, delta, initial, compare }))
+        }
+        Command::Flush { delay } => return Some(start_flush(exec, front, i64::from(delay))),
+        _ => return None,
+    };
+    let tier = exec.live.tiers.of(exec.pool_of(key))?;
+    Some(start_op(exec, tier, front, op, true))
+}
+
+fn start_op(exec: &mut Exec<'_>, tier: &Arc<Tier>, front: Front, op: Op, changes: bool) -> Later<Answer> {
+    let done = if changes { write::begin(exec, tier, op) } else { write::ask(exec, tier, op) };
+    Box::pin(async move { Answer { front, got: Got::Done(done.await) } })
+}
+
+/// A value that is larger than the pool takes is not handed on. As memcached does, what it was to replace goes.
+pub(crate) fn start_refused(exec: &mut Exec<'_>, key: &[u8], front: Front, replaces: bool) -> Option<Later<Answer>> {
+    let tier = exec.live.tiers.of(exec.pool_of(key))?;
+    let got = Got::Done(Ok(Outcome::TooLarge));
+    if !replaces {
+        return Some(Box::pin(std::future::ready(Answer { front, got })));
+    }
+    let done = write::begin(exec, tier, Op::Delete { key: key.into(), compare: None });
+    Some(Box::pin(async move {
+        let got = match done.await {
+            Err(refusal) => Got::Done(Err(refusal)),
+            Ok(_) => got,
+        };
+        Answer { front, got }
+    }))
+}
+
+/// Flushes every pool that can be reached, each backend once.
+fn start_flush(exec: &mut Exec<'_>, front: Front, delay: i64) -> Later<Answer> {
+    // Counted, and what has no backend flushed.
+    let _ = admin::flush(exec, delay);
+    let live = exec.keep_live();
+    let mut dones: Vec<Later<Done>> = Vec::new();
+    for pool in live.routes.reachable(exec.from.listener.pool) {
+        if let Some(tier) = live.tiers.of(pool) {
+            dones.push(write::flush(exec, tier, delay));
+        }
+    }
+    Box::pin(async move {
+        let all: Result<Vec<Outcome>, Refusal> = join_all(dones).await.into_iter().collect();
+        Answer { front, got: Got::Done(all.map(|_| Outcome::Flushed)) }
+    })
+}
+
+fn text_store_op(store: &ascii::Store<'_>, value: Bytes) -> Op {
+    let (mode, compare) = text_store::mode(store);
+    Op::Store(backend::Store {
+        key: store.key.into(),
+        mode,
+        compare,
+        flags: store.flags,
+        exptime: i64::from(store.exptime),
+        value,
+    })
+}
+
+fn meta_set_op(set: &MetaSet<'_>, key: &[u8], value: Bytes) -> Op {
+    let flags = &set.meta.flags;
+    let extends = matches!(set.mode, MetaMode::Append | MetaMode::Prepend);
+    if !says_only(&set.meta, b"TFCcsM") || extends && flags.has(b's') {
+        return handed_on(MetaVerb::Set, &set.meta, key, value);
+    }
+    let (mode, compare) = meta_exec::mode(set);
+    let exptime = flags.ttl().map_or(0, i64::from);
+    Op::Store(backend::Store { key: key.into(), mode, compare, flags: flags.client_flags(), exptime, value })
+}
+
+/// Whether an `mg` asks for nothing but what a copy can show.
+pub(crate) fn is_plain_get(get: &Meta<'_>) -> bool {
+    says_only(get, b"vfcs")
+}
+
+/// Whether a storage command would leave an older value behind when its own is refused.
+pub(crate) fn replaces(request: &Request<'_>) -> bool {
+    match request {
+        Request::Store(store) => store.verb == Verb::Set,
+        Request::MetaSet(_) => true,
+        _ => false,
+    }
+}
+
+/// What an outcome of a storage command is called in the store.
+pub(crate) fn set_outcome(outcome: &Outcome) -> Option<SetOutcome> {
+    Some(match outcome {
+        Outcome::Stored { cas } => SetOutcome::Stored { cas: cas.unwrap_or(0) },
+        Outcome::NotStored => SetOutcome::NotStored,
+        Outcome::Exists => SetOutcome::Exists,
+        Outcome::NotFound => SetOutcome::NotFound,
+        Outcome::TooLarge => SetOutcome::TooLarge,
+        Outcome::NoMemory => SetOutcome::NoMemory,
+        _ => return None,
+    })
+}
+
+/// Whether a storage command stores over whatever there is, for `binary` requests.
+pub(crate) fn binary_replaces(mode: SetMode) -> bool {
+    mode == SetMode::Set
+}

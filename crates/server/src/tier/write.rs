@@ -1,0 +1,168 @@
+//! Handing operations on to the backend, and the copies they leave.
+//!
+//! The copy there is goes before the backend is asked, so that whatever becomes of the operation, or of the client that
+//! asked for it, no older copy is left. A new one is kept only after a plain store whose CAS unique the backend told.
+
+use std::sync::Arc;
+
+use nuthatch_store::{Seconds, SetMode, Store as PoolStore};
+
+use super::Tier;
+use crate::backend::{Done, Item, Key, Later, Life, Marks, Meta, MetaVerb, Op, Outcome, Store};
+use crate::counters::TierCounter;
+use crate::exec::Exec;
+use crate::shared::Live;
+use crate::worker;
+
+/// A writer of a key, from its beginning to its end.
+struct Writer {
+    tier: Arc<Tier>,
+    key: Key,
+    is_over: bool,
+    /// Keeps the pool, and thereby the worker's handle on it.
+    _live: Arc<Live>,
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.tier.flights.end_write(&self.key, || {});
+        }
+    }
+}
+
+impl Writer {
+    fn end(mut self, keep: Option<(Item, Seconds)>) {
+        self.is_over = true;
+        let Some((item, asked_at)) = keep else {
+            self.tier.flights.end_write(&self.key, || {});
+            return;
+        };
+        worker::with(|worker| {
+            let now = worker.shared.clock.now();
+            let handle = &mut worker.handles[self.tier.pool];
+            self.tier.flights.end_write(&self.key, || self.tier.keep(handle, &self.key, &item, asked_at, now));
+        });
+    }
+}
+
+/// Has `tier`'s backend carry out `op`, which is about one key of the tier's pool and may change it.
+pub(crate) fn begin(exec: &mut Exec<'_>, tier: &Arc<Tier>, op: Op) -> Later<Done> {
+    tier.count(exec.worker, TierCounter::Writes, 1);
+    let (tier, worker, asked_at) = (Arc::clone(tier), exec.worker, exec.now);
+    let Some(key) = op.key().filter(|_| !tier.is_router()).map(Key::from) else { return ask(exec, &tier, op) };
+    let handle = &mut exec.handles[tier.pool];
+    tier.flights.begin_write(&key, || tier.drop_copy(handle, &key, exec.now));
+    let wins = WinOf::of(&op);
+    let copy = match &op {
+        Op::Store(store) => copy_of(exec, store),
+        _ => None,
+    };
+    let writer = Writer { tier: Arc::clone(&tier), key, is_over: false, _live: exec.keep_live() };
+    Box::pin(async move {
+        let done = tier.backend.apply(worker, op).await;
+        count_failure(&tier, worker, &done);
+        let keep = match (&done, copy) {
+            (Ok(Outcome::Stored { cas: Some(cas) }), Some(copy)) => Some((Item { cas: *cas, ..copy }, asked_at)),
+            _ => None,
+        };
+        writer.end(keep);
+        wins.shown(&tier, done)
+    })
+}
+
+/// As [`begin`], for what changes nothing.
+pub(crate) fn ask(exec: &mut Exec<'_>, tier: &Arc<Tier>, op: Op) -> Later<Done> {
+    let (tier, worker, live) = (Arc::clone(tier), exec.worker, exec.keep_live());
+    let wins = WinOf::of(&op);
+    Box::pin(async move {
+        let done = tier.backend.apply(worker, op).await;
+        count_failure(&tier, worker, &done);
+        drop(live);
+        wins.shown(&tier, done)
+    })
+}
+
+/// The key of an operation, and whether it is a meta get, whose client can be given a win that is kept for it.
+struct WinOf {
+    key: Option<Key>,
+    is_meta_get: bool,
+}
+
+impl WinOf {
+    fn of(op: &Op) -> WinOf {
+        let is_meta_get = matches!(op, Op::Meta(Meta { verb: MetaVerb::Get, .. }));
+        WinOf { key: op.key().map(Key::from), is_meta_get }
+    }
+
+    /// Shows the client that it has won, where it would be shown that another has whom nobody could tell. Wins of items
+    /// that are others by now are forgotten, and one that this client cannot be shown is kept.
+    fn shown(self, tier: &Tier, mut done: Done) -> Done {
+        let Some(key) = self.key else { return done };
+        let answer = match &mut done {
+            Ok(Outcome::Meta(answer)) if self.is_meta_get => answer,
+            Ok(Outcome::Item(item)) => {
+                if item.marks.won {
+                    tier.wins.put(&key, item.cas);
+                }
+                return done;
+            }
+            Ok(Outcome::Stored { .. } | Outcome::Deleted | Outcome::Number { .. } | Outcome::Meta(_)) => {
+                tier.wins.take(&key, None);
+                return done;
+            }
+            _ => return done,
+        };
+        let tokens = || answer.flags.split(|&byte| byte == b' ');
+        if !tokens().any(|token| token == b"Z") {
+            return done;
+        }
+        let digits = tokens().find_map(|token| token.strip_prefix(b"c"));
+        let cas = digits.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+        if tier.wins.take(&key, cas) {
+            let others = tokens().filter(|token| *token != b"Z").chain([&b"W"[..]]);
+            answer.flags = others.collect::<Vec<_>>().join(&b' ').into();
+        }
+        done
+    }
+}
+
+/// Has the backend forget everything, and forgets every copy.
+pub(crate) fn flush(exec: &mut Exec<'_>, tier: &Arc<Tier>, delay: i64) -> Later<Done> {
+    let (tier, worker, live) = (Arc::clone(tier), exec.worker, exec.keep_live());
+    let store: Arc<PoolStore> = Arc::clone(exec.handles[tier.pool].store());
+    tier.count(worker, TierCounter::Spoiled, tier.forget(&store, exec.now));
+    Box::pin(async move {
+        let done = tier.backend.apply(worker, Op::Flush { delay }).await;
+        count_failure(&tier, worker, &done);
+        worker::with(|worker| {
+            let clock = &worker.shared.clock;
+            // What was fetched meanwhile may be older than the backend's flush.
+            tier.forget(&store, clock.now());
+            if delay > 0 {
+                store.flush_at(clock.expiry(delay).saturating_sub(1), clock.now());
+            }
+        });
+        drop(live);
+        done
+    })
+}
+
+/// The copy that a plain store may leave.
+fn copy_of(exec: &Exec<'_>, store: &Store) -> Option<Item> {
+    if !matches!(store.mode, SetMode::Set | SetMode::Add | SetMode::Replace) {
+        return None;
+    }
+    let expiry = exec.shared.clock.expiry(store.exptime);
+    let life = match expiry {
+        nuthatch_store::NEVER => Life::Forever,
+        expiry => Life::Seconds(expiry.saturating_sub(exec.now)),
+    };
+    Some(Item { flags: store.flags, cas: 0, life, marks: Marks::default(), value: store.value.clone() })
+}
+
+fn count_failure(tier: &Tier, worker: usize, done: &Done) {
+    if done.is_err() {
+        tier.count(worker, TierCounter::Failures, 1);
+    }
+}
