@@ -15,13 +15,19 @@ fn main() -> ExitCode {
     let mut dice = Dice::seeded(1);
     let rubbish: Vec<_> = (0..200).map(|_| hostile::rubbish(&mut dice, &hostile::corpus())).collect();
     let choices: Vec<_> = (0..50).map(|_| (0..400).map(|_| dice.u8(..)).collect()).collect();
-    let all: [(&str, &[Vec<u8>]); 6] = [
+    let pages = nuthatch_pages::fuzz::corpus();
+    let all: [(&str, &[Vec<u8>]); 11] = [
         ("ascii", &codecs),
         ("binary", &codecs),
         ("udp", &codecs),
         ("replies", &codecs),
         ("connection", &rubbish),
         ("conversation", &choices),
+        ("pages-page", &pages),
+        ("pages-foreign", &pages),
+        ("pages-url", &pages),
+        ("pages-coding", &pages),
+        ("pages-rules", &pages),
     ];
     for (target, inputs) in all {
         if let Err(error) = write(&Path::new(&directory).join(target), inputs) {

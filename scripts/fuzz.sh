@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
-# Fuzzes each codec, a whole connection and whole conversations, for as many seconds each as the first argument says (60), or only the
-# targets named after it. What is found is left in fuzz/artifacts/TARGET/, with the command that repeats it. Needs a nightly toolchain;
-# installs cargo-fuzz when it is missing.
+# Fuzzes each codec, the pages' formats and rules, a whole connection and whole conversations, for as many seconds each as the first
+# argument says (60), or only the targets named after it. What is found is left in fuzz/artifacts/TARGET/, with the command that repeats
+# it. Needs a nightly toolchain; installs cargo-fuzz when it is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 seconds=${1:-60}
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(ascii binary udp replies connection conversation)
+[ ${#targets[@]} -gt 0 ] || targets=(
+    ascii binary udp replies connection conversation
+    pages-page pages-foreign pages-url pages-coding pages-rules
+)
 
 if ! cargo +nightly --version >/dev/null 2>&1; then
     printf '%s\n' "fuzzing needs a nightly toolchain: rustup toolchain install nightly" >&2

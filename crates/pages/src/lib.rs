@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 pub mod format;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 pub mod key;
 pub mod negotiate;
 pub mod rules;

@@ -1,6 +1,6 @@
 //! How a page is stored: in Nuthatch's own form, or in one that other programs write and read.
 //!
-//! [`page`] is the own form: versioned, self-describing, documented in `docs/pages-formats.md` down to the byte, so that any
+//! [`parse`] and [`encode_page`] are for the own form: versioned, self-describing, documented in `docs/pages-formats.md` down to the byte, so that any
 //! memcached client can read, write and delete pages. [`foreign`] has the forms of nginx and Drupal, srcache and
 //! mod_mcpage. What never happens here: no panic and no growth past the value's own length (or a stated limit, where a
 //! value is compressed) whatever the bytes.

@@ -215,6 +215,9 @@ pub fn parse(value: &[u8]) -> Result<Value<'_>, FormatError> {
         }
         _ => return Err(FormatError::Meaningless("kind")),
     };
+    if kind != KIND_PAGE && coding != 0 {
+        return Err(FormatError::Meaningless("coding"));
+    }
     // It is there for those who want the body only, and must not lead them elsewhere.
     let body_bytes = match &parsed {
         Value::Page(page) => page.body.len(),

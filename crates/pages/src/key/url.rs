@@ -220,14 +220,13 @@ fn push_authority(form: &mut String, scheme: &str, authority: &[u8]) -> Result<(
         true => byte.is_ascii_hexdigit() || b":.".contains(byte),
         false => byte.is_ascii_alphanumeric() || b"-._".contains(byte),
     };
-    if name.is_empty() || name.len() > 255 || !name.iter().all(fits) {
+    let empty_label = !bracket && name.split(|&byte| byte == b'.').any(<[u8]>::is_empty);
+    if name.is_empty() || name.len() > 255 || empty_label || !name.iter().all(fits) {
         return Err(UrlError::Authority);
     }
-    let from = form.len();
     form.extend(bracket.then_some('['));
     form.extend(name.iter().map(|byte| char::from(byte.to_ascii_lowercase())));
     form.extend(bracket.then_some(']'));
-    debug_assert!(form.len() > from);
     let number = match port {
         [] | [b':'] => return Ok(()),
         [b':', digits @ ..] if digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit) => {
@@ -407,6 +406,8 @@ mod tests {
             ("http://[]/", UrlError::Authority),
             ("http://[::1]x/", UrlError::Authority),
             ("http://./", UrlError::Authority),
+            ("http://a../", UrlError::Authority),
+            ("http://.a/", UrlError::Authority),
             ("http://\u{e9}/", UrlError::Authority),
             ("http://a/%", UrlError::Percent),
             ("http://a/%4", UrlError::Percent),
@@ -424,6 +425,11 @@ mod tests {
         assert_eq!(form(&growing, &UrlRules::default()), Err(UrlError::Long));
         assert_eq!(PageUrl::new("http", b"a", b"*", &UrlRules::default()), Err(UrlError::NoPath));
         assert_eq!(PageUrl::new("http", b"a", b"", &UrlRules::default()), Err(UrlError::NoPath));
+    }
+
+    #[test]
+    fn the_parameters_of_advertisers_are_documented() {
+        crate::testing::assert_documented(MARKETING);
     }
 
     #[test]

@@ -1,0 +1,4 @@
+//! The rules of HTTP caching. The body is an ordinary function beside the code.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| nuthatch_pages::fuzz::fuzz_rules(data));
