@@ -172,6 +172,19 @@ mod tests {
     }
 
     #[test]
+    fn presets_are_documented() {
+        for (name, preset) in
+            [("mediawiki", Preset::MediaWiki), ("drupal", Preset::Drupal), ("wordpress", Preset::WordPress)]
+        {
+            assert_eq!(Preset::named(name), Some(preset));
+            crate::testing::assert_documented([&name]);
+            crate::testing::assert_documented(preset.sessions().iter().chain(preset.ignored()));
+        }
+        crate::testing::assert_documented(super::ANALYTICS);
+        assert_eq!(Preset::named("joomla"), None);
+    }
+
+    #[test]
     fn presets_tell_a_session_from_a_visit() {
         for (preset, line, visitor) in [
             (Preset::MediaWiki, "enwiki_session=abc", Visitor::Session),

@@ -89,3 +89,11 @@ pub(super) fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'
     let first = lines.next()?;
     lines.next().is_none().then_some(first.as_bytes())
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_fields_that_are_taken_out_are_documented() {
+        crate::testing::assert_documented(&super::UNKEYED);
+    }
+}
