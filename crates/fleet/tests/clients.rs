@@ -8,11 +8,13 @@ mod common;
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Backend, Nutcracker};
+use common::{Backend, Etcd, Nutcracker};
+use nuthatch_fleet::membership::{Members, Source, once};
 use nuthatch_fleet::placement::Set;
-use nuthatch_fleet::{Distribution, Hash, Placement, PlacementSettings, ServerSpec};
+use nuthatch_fleet::{Distribution, FleetSettings, Hash, Placement, PlacementSettings, ServerSpec};
 use nuthatch_testkit::program::Program;
 
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -313,4 +315,50 @@ fn nutcracker_places_keys_as_we_do() {
         }
         println!("{}: {} keys", case.name, answers.len());
     }
+}
+
+#[tokio::test]
+#[ignore = "needs what scripts/install-test-deps.sh installs; `make test` runs it"]
+async fn a_list_in_etcd_is_followed_and_stays_when_etcd_goes() {
+    let mut etcd = Etcd::start().await;
+    for (key, value) in [("/nuthatch/shared/1", "10.0.0.1"), ("/nuthatch/shared/2", "10.0.0.2:11311 weight=2")] {
+        etcd.put(key, value).await;
+    }
+    etcd.put("/nuthatch/sharee", "10.9.9.9").await;
+    let settings = FleetSettings {
+        servers: vec![Source::parse(&format!("etcd:{}/nuthatch/shared/", etcd.endpoint())).expect("it is a source")],
+        // Asked again only when the watch says so.
+        refresh: Duration::from_secs(600),
+        settle: Duration::from_millis(10),
+        ..FleetSettings::named("shared")
+    };
+    let expected = [ServerSpec::new("10.0.0.1", 11211), ServerSpec::new("10.0.0.2", 11311).weighing(2)];
+    assert_eq!(once(&settings).await.expect("etcd answers"), expected);
+
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let kept = lines.clone();
+    let members = Members::follow(&settings, Arc::new(move |line: &str| kept.lock().unwrap().push(line.to_owned())));
+    let mut lists = members.lists();
+    let hosts =
+        |list: &Arc<Vec<ServerSpec>>| list.iter().map(|server| server.host.clone()).collect::<Vec<_>>().join(" ");
+    let mut becomes = async |expected: &str| {
+        let wanted =
+            tokio::time::timeout(Duration::from_secs(20), lists.wait_for(|list| hosts(list) == expected)).await;
+        assert!(wanted.is_ok(), "expected {expected}; {lines:?}");
+    };
+    becomes("10.0.0.1 10.0.0.2").await;
+    etcd.put("/nuthatch/shared/3", "10.0.0.3").await;
+    becomes("10.0.0.1 10.0.0.2 10.0.0.3").await;
+    etcd.delete("/nuthatch/shared/1").await;
+    becomes("10.0.0.2 10.0.0.3").await;
+
+    etcd.stop();
+    let said = async {
+        while !lines.lock().unwrap().iter().any(|line| line.ends_with("; its last list stays")) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(20), said).await.is_ok(), "{lines:?}");
+    assert_eq!(hosts(&members.lists().borrow()), "10.0.0.2 10.0.0.3");
+    assert!(members.counters().failures() > 0 && members.counters().changes() == 3, "{:?}", members.counters());
 }

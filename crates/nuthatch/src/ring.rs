@@ -118,10 +118,15 @@ fn placement(fleet: &FleetSettings, out: &[String]) -> Result<Placement, Failure
     Ok(placement.without(&ejected))
 }
 
+/// The list of servers: the file's, or what its sources answer now.
 fn servers(fleet: &FleetSettings) -> Result<Vec<ServerSpec>, Failure> {
-    membership::sources_are_fixed(&fleet.servers).ok_or_else(|| {
-        Failure::usage(format!("ring: fleet.{}.servers: expected servers, not where lists are kept", fleet.name))
-    })
+    if let Some(servers) = membership::sources_are_fixed(&fleet.servers) {
+        return Ok(servers);
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::system(format!("ring: expected to be able to wait: {error}")))?;
+    let servers = runtime.block_on(membership::once(fleet));
+    servers.map_err(|error| Failure::system(format!("ring: fleet.{}: {error}", fleet.name)))
 }
 
 fn row(fleet: &FleetSettings, placement: &Placement, key: &[u8]) -> [String; 3] {

@@ -304,6 +304,11 @@ k7           10.0.1.9:11211  fleet b, modula, the only server
     assert_eq!(text(&output.stdout), expected, "{output:?}");
     let output = ring(&["--fleet", "a", "--out", "10.0.1.2", "session:abc"]);
     assert!(text(&output.stdout).contains("session:abc  10.0.1.3:11311  fleet a"), "{output:?}");
+    place.file("away.toml", "[fleet.d]\nservers = [\"etcd:http://127.0.0.1:1/p\"]\n");
+    let output = place.run("nuthatch", &["ring", "--config", "away.toml", "k"]);
+    assert_eq!(output.status.code(), Some(1));
+    let sentence = "nuthatch: ring: fleet.d: etcd:http://127.0.0.1:1/p: expected a list of servers: Connection refused";
+    assert!(text(&output.stderr).starts_with(sentence), "{output:?}");
     let output = ring(&["--fleet", "c", "k"]);
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(text(&output.stderr), "nuthatch: ring: expected [fleet.c] in n.toml, there is [fleet.a], [fleet.b]\n");
