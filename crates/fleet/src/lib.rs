@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod compress;
 pub mod membership;
 pub mod placement;
 mod settings;

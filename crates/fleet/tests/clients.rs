@@ -12,9 +12,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Backend, Etcd, Nutcracker};
+use nuthatch_fleet::compress::{decode, encode};
 use nuthatch_fleet::membership::{Members, Source, once};
 use nuthatch_fleet::placement::Set;
-use nuthatch_fleet::{Distribution, FleetSettings, Hash, Placement, PlacementSettings, ServerSpec};
+use nuthatch_fleet::{Compression, Distribution, FleetSettings, Hash, Placement, PlacementSettings, ServerSpec};
+use nuthatch_testkit::Launch;
 use nuthatch_testkit::program::Program;
 
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -361,4 +363,59 @@ async fn a_list_in_etcd_is_followed_and_stays_when_etcd_goes() {
     assert!(tokio::time::timeout(Duration::from_secs(20), said).await.is_ok(), "{lines:?}");
     assert_eq!(hosts(&members.lists().borrow()), "10.0.0.2 10.0.0.3");
     assert!(members.counters().failures() > 0 && members.counters().changes() == 3, "{:?}", members.counters());
+}
+
+/// Has a client write values, expands them, stores our own and has the client read those.
+fn exchange(how: Compression, program: &[&str], kind: &[&str]) {
+    let server = Launch::memcached().start();
+    let run = |what| {
+        let words: Vec<&str> = program.iter().copied().chain([what]).chain(kind.iter().copied()).collect();
+        Program::new(&words)
+            .env("SERVER", server.address().to_string())
+            .env("SERVERS", server.address().to_string())
+            .run(PATIENCE, || server.stderr());
+    };
+    run("write");
+    let mut conn = server.connect();
+    let (mut expanded, mut packed) = (Vec::new(), Vec::new());
+    let mut compressed = 0;
+    for lines in [10usize, 300, 4000, 20_000] {
+        let text: Vec<u8> =
+            (0..lines).flat_map(|n| format!("line {} of {lines}\n", n * n % 9973).into_bytes()).collect();
+        let head = conn.ask(format!("get theirs:{lines}"));
+        let words: Vec<&str> = head.split(' ').collect();
+        let [flags, length] = [2, 3].map(|word| words[word].parse::<usize>().expect("a number"));
+        let value = conn.exactly(length);
+        conn.expect("");
+        conn.expect("END");
+        match decode(how, 1 << 20, &value, flags as u32, &mut expanded).unwrap_or_else(|e| panic!("{how:?}: {e}")) {
+            Some(_) => {
+                compressed += 1;
+                assert!(value.len() < text.len(), "{how:?}");
+                assert_eq!(expanded, text, "{how:?} of {lines} lines");
+            }
+            None => assert_eq!(value, text, "{how:?} of {lines} lines"),
+        }
+        let plain_flags = flags as u32 & if how == Compression::Dalli { !2 } else { !0xf8 };
+        let flags = encode(how, 400, &text, plain_flags, &mut packed);
+        let stored = if flags.is_some() { &packed } else { &text };
+        conn.send_line(format!("set ours:{lines} {} 0 {}", flags.unwrap_or(plain_flags), stored.len()));
+        conn.send(stored);
+        conn.send_line("");
+        conn.expect("STORED");
+        println!("{how:?}: {lines} lines, {} bytes: theirs {}, ours {}", text.len(), value.len(), stored.len());
+    }
+    assert!(compressed >= 3, "{how:?}: the client compressed {compressed} of 4 values");
+    run("read");
+}
+
+#[test]
+#[ignore = "needs what scripts/install-test-deps.sh installs; `make test` runs it"]
+fn clients_read_what_we_compress_and_we_what_they_do() {
+    exchange(Compression::PhpZlib, &["php", "php/compression.php"], &["zlib"]);
+    exchange(Compression::PhpFastlz, &["php", "php/compression.php"], &["fastlz"]);
+    let python = ["{clients}/python/bin/python", "python/compression.py"];
+    exchange(Compression::Pylibmc, &python, &["pylibmc"]);
+    exchange(Compression::Pymemcache, &python, &["pymemcache"]);
+    exchange(Compression::Dalli, &["ruby", "ruby/compression.rb"], &[]);
 }
