@@ -52,6 +52,7 @@ impl Pool {
             handles_hint: workers + 1,
             hash_seed,
             huge_pages: settings.huge_pages,
+            prefix_delimiter: b':',
         };
         let store = match &settings.file {
             Some(path) => memory_file::open(path, &settings.name, config, clock.now(), log)

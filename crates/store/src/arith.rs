@@ -5,6 +5,7 @@
 
 use crate::{
     Seconds,
+    forget::Tags,
     log::Purpose,
     place::Item,
     record::{CAS_SEEN, FETCHED},
@@ -77,10 +78,10 @@ impl Handle {
                     let number = parse(&store.value_bytes_of(seen.place, &record));
                     let marks = record.marks();
                     let last_access = store.last_access_of(seen.place, marks);
-                    (seen, record.value_bytes(), record.flags(), number, marks, last_access)
+                    (seen, record.value_bytes(), record.flags(), Tags::of(&record), number, marks, last_access)
                 })
             };
-            let Some((seen, old_bytes, flags, number, marks, last_access)) = look else {
+            let Some((seen, old_bytes, flags, tags, number, marks, last_access)) = look else {
                 match self.arith_initial(key, options, now) {
                     Some(outcome) => return outcome,
                     None => continue,
@@ -103,6 +104,7 @@ impl Handle {
             let expiry = options.touch.unwrap_or(seen.expiry);
             let mut item = Item::new(key, flags, expiry.max(now.saturating_add(1)), len, now);
             item.cas = cas;
+            item.tags = Tags::bytes_of(tags.as_deref());
             // A counter that was fetched stays so; its CAS unique is a new one that nobody has seen yet.
             item.marks = marks.kept_by_copies() & !CAS_SEEN;
             let mut lane = lane.lock();

@@ -50,8 +50,8 @@ impl Handle {
             return DeleteOutcome::NotFound;
         };
         let record = store.record(entry.place, store);
-        if store.visible(entry.place, &record, now).is_err() {
-            store.drop_expired(&mut shard, entry, &record, &self.counters);
+        if let Err(miss) = store.visible(entry.place, &record, now) {
+            store.drop_gone(&mut shard, entry, &record, miss, &self.counters);
             return DeleteOutcome::NotFound;
         }
         if let Some(wanted) = options.compare

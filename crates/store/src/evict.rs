@@ -1,4 +1,4 @@
-//! Eviction: making room, and giving back what expired or was flushed.
+//! Eviction: making room, and giving back what expired, was flushed or forgotten.
 //!
 //! Owns the choice of the segment that goes and of the items that stay. It is S3-FIFO (Yang et al., SOSP 2023) over
 //! segments: probation and main are queues of segments, the oldest of one of them is emptied, and what was hit since is
@@ -15,7 +15,7 @@ use crate::{
     record::{CAS_SEEN, FETCHED, RecordRef},
     segment::Queue,
     stats::Counters,
-    store::{EvictedItem, Store},
+    store::{EvictedItem, Miss, Store},
 };
 
 /// Probation's share of the segments, in parts of 64: S3-FIFO's tenth.
@@ -119,7 +119,7 @@ impl Store {
         for (id, sequence) in self.log.due(now) {
             match self.log.claim_known(id, sequence) {
                 Claim::Ours => {
-                    self.forget(id, counters);
+                    self.empty_of_dead(id, counters);
                     some = true;
                 }
                 // Open in some lane, being filled, or with the end of a record in it that begins elsewhere: later.
@@ -134,18 +134,18 @@ impl Store {
     pub(crate) fn reclaim_flushed(&self, counters: &Counters) {
         for (id, sequence) in self.log.flushed() {
             if let Claim::Ours = self.log.claim_known(id, sequence) {
-                self.forget(id, counters);
+                self.empty_of_dead(id, counters);
             }
         }
     }
 
     /// Empties a claimed segment of which every item has expired or was flushed.
-    fn forget(&self, id: u32, counters: &Counters) {
+    fn empty_of_dead(&self, id: u32, counters: &Counters) {
         self.each_record(id, |place, record| {
             let hash = self.hash(record.key());
             let mut shard = self.index.lock(hash);
             if let Some(entry) = shard.find(hash, |candidate| candidate == place) {
-                self.drop_expired(&mut shard, entry, &record, counters);
+                self.drop_gone(&mut shard, entry, &record, Miss::Expired, counters);
             }
         });
         self.log.retire(id, &self.epochs);
@@ -155,7 +155,6 @@ impl Store {
     /// back in its queue.
     fn empty(&self, id: u32, keep: Keep, lane: &mut Lane, counters: &Counters, now: Seconds) -> bool {
         let from = self.log.segment(id).queue();
-        let flushed = self.log.is_flushed(self.log.segment(id));
         let mut stuck = false;
         self.each_record(id, |place, record| {
             if stuck {
@@ -164,8 +163,8 @@ impl Store {
             let hash = self.hash(record.key());
             let mut shard = self.index.lock(hash);
             let Some(entry) = shard.find(hash, |candidate| candidate == place) else { return };
-            if flushed || self.expiry_of(place, &record) <= now {
-                self.drop_expired(&mut shard, entry, &record, counters);
+            if let Err(miss) = self.visible(place, &record, now) {
+                self.drop_gone(&mut shard, entry, &record, miss, counters);
                 return;
             }
             let kept = match keep {
@@ -203,7 +202,7 @@ impl Store {
     }
 
     /// Copies a record of a claimed segment to a queue's end. True: done, or it died meanwhile.
-    fn move_on(
+    pub(crate) fn move_on(
         &self,
         lane: &mut Lane,
         counters: &Counters,
@@ -225,6 +224,13 @@ impl Store {
                 self.abandon(Some(lane), placed);
                 return true;
             };
+            // Forgotten since it was looked at, and the copy's birth may be a later one.
+            if self.is_forgotten(self.segment_of(place), *record) {
+                self.drop_gone(&mut shard, entry, record, Miss::Forgotten, counters);
+                drop(shard);
+                self.abandon(Some(lane), placed);
+                return true;
+            }
             let marks = record.marks();
             if marks.has(CAS_SEEN) && item.cas.is_none() {
                 // Shown to a client since the copy was sized: it has to be written out after all.
@@ -259,13 +265,14 @@ impl Store {
             expiry: self.expiry_of(place, record),
             cas,
             value_bytes: record.value_bytes(),
+            tags: record.tags(),
             marks: marks.kept_by_copies(),
             last_access: self.last_access_of(place, marks),
         }
     }
 
-    /// Calls `visit` for each record of a claimed segment that is not dead.
-    fn each_record(&self, id: u32, mut visit: impl FnMut(Place, RecordRef<'_>)) {
+    /// Calls `visit` for each record of a segment that is not dead. The caller claimed it, or found it sealed while pinned.
+    pub(crate) fn each_record(&self, id: u32, mut visit: impl FnMut(Place, RecordRef<'_>)) {
         let used = self.log.segment(id).used();
         let mut offset = SEGMENT_HEADER_BYTES + self.log.spilled_bytes(id).next_multiple_of(crate::record::ALIGN);
         while offset < used {
@@ -278,18 +285,16 @@ impl Store {
         }
     }
 
-    /// Removes an item that has expired or was flushed.
-    pub(crate) fn drop_expired(
+    /// Removes an item that has expired or was flushed or forgotten.
+    pub(crate) fn drop_gone(
         &self,
         shard: &mut Locked<'_>,
         entry: Entry,
         record: &RecordRef<'_>,
+        why: Miss,
         counters: &Counters,
     ) {
-        counters.reclaimed.add(1);
-        if !record.marks().has(FETCHED) {
-            counters.expired_unfetched.add(1);
-        }
+        counters.gone(why, record.marks().has(FETCHED));
         self.bury(shard, entry, record, counters);
     }
 

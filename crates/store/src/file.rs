@@ -5,8 +5,8 @@
 //! opens them and keeps other servers from them. It never looks at a record.
 //!
 //! ```text
-//! file   0          4 KiB        2 MiB
-//!        │ page │   (hole)    │ segment 0 │ segment 1 │ ···         only pages in use take up space
+//! file   0          4 KiB                 2 MiB
+//!        │ page │ watermarks │  (hole)  │ segment 0 │ segment 1 │ ···         only pages in use take up space
 //! ```
 //!
 //! | the page says | at a start |
@@ -26,8 +26,9 @@ use std::{fmt, fs::File, io, os::unix::fs::MetadataExt, sync::atomic::Ordering};
 use crate::{
     NEVER,
     arena::{PAGE_BYTES, Region},
-    head::{LAYOUT, MAGIC, Page, RUNNING, STOPPED},
+    head::{self, BUCKETS_MAX, BUCKETS_MIN, LAYOUT, MAGIC, Page, RUNNING, STOPPED},
     store::StoreError,
+    watermarks::{Bucket, Watermarks},
 };
 
 const SEGMENT_BYTES_MIN: usize = 16 << 10;
@@ -37,6 +38,18 @@ const SEGMENTS_MIN: usize = 64;
 
 /// Where segments begin in a file: aligned to huge pages.
 const SEGMENTS_AT: usize = 2 << 20;
+
+const _: () = assert!(page_bytes(BUCKETS_MAX) <= SEGMENTS_AT);
+
+/// Bytes of the page and the table of watermarks behind it.
+const fn page_bytes(buckets: usize) -> usize {
+    PAGE_BYTES + buckets * size_of::<Bucket>()
+}
+
+/// The watermarks' buckets for a limit.
+fn buckets_for(limit: usize) -> usize {
+    (limit / (256 << 10)).next_power_of_two().clamp(BUCKETS_MIN, BUCKETS_MAX)
+}
 
 /// A file to keep a store's items in.
 #[derive(Debug)]
@@ -84,6 +97,7 @@ impl fmt::Display for Emptied {
 /// The memory of one log.
 pub(crate) struct Memory {
     page: Region,
+    buckets: usize,
     pub(crate) segments: Region,
     pub(crate) segment_bytes: usize,
     /// Segments there is address space for.
@@ -111,8 +125,10 @@ impl Memory {
     pub(crate) fn anonymous(limit: usize, limit_max: usize) -> io::Result<Memory> {
         let segment_bytes = segment_bytes_for(limit);
         let count_max = count_for(limit_max.max(limit), segment_bytes);
+        let buckets = buckets_for(limit);
         let memory = Memory {
-            page: Region::reserve(PAGE_BYTES)?,
+            page: Region::reserve(page_bytes(buckets))?,
+            buckets,
             segments: Region::reserve(count_max * segment_bytes)?,
             segment_bytes,
             count_max,
@@ -135,9 +151,9 @@ impl Memory {
         let MemoryFile { file, boot } = file;
         let inode = file.metadata().map_err(StoreError::File)?.ino();
         let found = look(&file, boot, limit)?;
-        let (segment_bytes, used) = match found {
-            Found::Kept { segment_bytes, fresh } => (segment_bytes, fresh),
-            Found::New | Found::Emptied(_) => (segment_bytes_for(limit), 0),
+        let (segment_bytes, used, buckets) = match found {
+            Found::Kept { segment_bytes, fresh, buckets } => (segment_bytes, fresh, buckets),
+            Found::New | Found::Emptied(_) => (segment_bytes_for(limit), 0, buckets_for(limit)),
         };
         let count_max = count_for(limit_max.max(limit), segment_bytes).max(used);
         let is_new = !matches!(found, Found::Kept { .. });
@@ -147,7 +163,8 @@ impl Memory {
         lengthen(&file, count_for(limit, segment_bytes) * segment_bytes)?;
         let map = |at, bytes| Region::of_file(&file, at, bytes).map_err(StoreError::File);
         let memory = Memory {
-            page: map(0, PAGE_BYTES)?,
+            page: map(0, page_bytes(buckets))?,
+            buckets,
             segments: map(SEGMENTS_AT, count_max * segment_bytes)?,
             segment_bytes,
             count_max,
@@ -173,6 +190,7 @@ impl Memory {
         page.magic.store(MAGIC, Ordering::Relaxed);
         page.layout.store(LAYOUT, Ordering::Relaxed);
         page.segment_bytes.store(self.segment_bytes as u32, Ordering::Relaxed);
+        page.buckets.store(self.buckets as u32, Ordering::Relaxed);
         page.next_sequence.store(1, Ordering::Relaxed);
         page.flush_at.store(NEVER, Ordering::Relaxed);
         self.set_boot(boot);
@@ -189,6 +207,17 @@ impl Memory {
     #[inline]
     pub(crate) fn page(&self) -> &Page {
         Page::of(&self.page)
+    }
+
+    /// What was forgotten.
+    #[inline]
+    pub(crate) fn watermarks(&self) -> Watermarks<'_> {
+        head::watermarks(&self.page, self.buckets)
+    }
+
+    /// Bytes of memory that are not segments.
+    pub(crate) fn page_bytes(&self) -> usize {
+        page_bytes(self.buckets)
     }
 
     /// Makes room for segments of so many bytes together.
@@ -227,7 +256,7 @@ impl Memory {
             copy
         };
         Memory {
-            page: copy_of(&self.page, PAGE_BYTES, PAGE_BYTES),
+            page: copy_of(&self.page, self.page_bytes(), self.page_bytes()),
             segments: copy_of(
                 &self.segments,
                 self.count_max * self.segment_bytes,
@@ -248,7 +277,7 @@ fn lengthen(file: &File, bytes: usize) -> Result<(), StoreError> {
 /// What a file turns out to be.
 enum Found {
     New,
-    Kept { segment_bytes: usize, fresh: usize },
+    Kept { segment_bytes: usize, fresh: usize, buckets: usize },
     Emptied(Emptied),
 }
 
@@ -280,9 +309,12 @@ fn look(file: &File, boot: Option<u128>, limit: usize) -> Result<Found, StoreErr
     }
     let segment_bytes = page.segment_bytes.load(Ordering::Relaxed) as usize;
     let fresh = page.fresh.load(Ordering::Relaxed) as usize;
+    let buckets = page.buckets.load(Ordering::Relaxed) as usize;
     if !segment_bytes.is_power_of_two()
         || !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes)
         || fresh > (bytes - SEGMENTS_AT) / segment_bytes
+        || !buckets.is_power_of_two()
+        || !(BUCKETS_MIN..=BUCKETS_MAX).contains(&buckets)
         || !(state == RUNNING || state == STOPPED)
     {
         return Ok(Found::Emptied(Emptied::Damaged));
@@ -299,5 +331,5 @@ fn look(file: &File, boot: Option<u128>, limit: usize) -> Result<Found, StoreErr
     if limit < least {
         return Ok(Found::Emptied(Emptied::TooCoarse { least }));
     }
-    Ok(Found::Kept { segment_bytes, fresh })
+    Ok(Found::Kept { segment_bytes, fresh, buckets })
 }

@@ -18,6 +18,7 @@ use crate::{
     arena::{PAGE_BYTES, Region},
     record::{ALIGN, Group},
     segment::Queue,
+    watermarks::{Bucket, Watermarks},
 };
 
 /// At the start of each segment, so that a start can read the log without an index.
@@ -51,12 +52,30 @@ pub(crate) struct Page {
     pub(crate) items: AtomicU64,
     /// The last second the store was told: what had expired then stays expired, whatever the clock says later.
     pub(crate) now: AtomicU32,
+    /// Buckets of the table of watermarks, which lies behind this page.
+    pub(crate) buckets: AtomicU32,
+    /// What prefixes and tags are hashed with, here and in records; 0: not chosen yet.
+    pub(crate) forget_seed: AtomicU64,
+    /// The delimiter that the prefixes in the table end with.
+    pub(crate) delimiter: AtomicU32,
+}
+
+/// How many buckets a table of watermarks can have. What it takes is a two-thousandth of the memory.
+pub(crate) const BUCKETS_MIN: usize = 16;
+/// See [`BUCKETS_MIN`].
+pub(crate) const BUCKETS_MAX: usize = 4096;
+
+/// The table of watermarks behind a page.
+pub(crate) fn watermarks(region: &Region, buckets: usize) -> Watermarks<'_> {
+    // SAFETY: the region is a page and so many buckets long (`file`), both aligned to a cache line; its bytes are
+    // initialised, any bytes are valid atomic integers, and nobody uses them but through this type.
+    Watermarks::new(unsafe { std::slice::from_raw_parts(region.at(PAGE_BYTES).cast::<Bucket>(), buckets) })
 }
 
 /// "nuthatch", read as a number: on a machine of another byte order it is another one.
 pub(crate) const MAGIC: u64 = u64::from_ne_bytes(*b"nuthatch");
 /// Counts changes of any layout a file is made of: this page, the segments' heads, the records.
-pub(crate) const LAYOUT: u32 = 1;
+pub(crate) const LAYOUT: u32 = 2;
 /// A server uses the file, or was killed while it did.
 pub(crate) const RUNNING: u64 = 1;
 /// A server was stopped, and everything it wrote is in the file.
@@ -72,7 +91,7 @@ impl Page {
         words.iter().all(|word| word.load(Ordering::Relaxed) == 0)
     }
 
-    /// The page at the start of a region that holds nothing else.
+    /// The page at the start of a region that holds nothing else but the table of watermarks.
     pub(crate) fn of(region: &Region) -> &Page {
         // SAFETY: a region is at least a page long and aligned to it; its bytes are initialised, any bytes are valid
         // atomic integers, and nobody uses them but through this type.

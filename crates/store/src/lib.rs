@@ -27,6 +27,7 @@
 //! | `file` | where segments lie: in memory, or in a file that stays |
 //! | `head` | what is found there besides records |
 //! | `restore` | reading it again |
+//! | `watermarks`, `forget` | prefixes and tags that were forgotten |
 //! | `log` | which segments are where; lanes; the budget |
 //! | `place` | giving a new record its bytes |
 //! | `index` | from hash to place |
@@ -40,6 +41,10 @@ pub type Seconds = u32;
 /// The expiry of an item that does not expire.
 pub const NEVER: Seconds = u32::MAX;
 
+/// The most tags of an item.
+#[cfg(loom)]
+pub(crate) const TAGS_MAX: usize = 8;
+
 /// The longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 250;
 
@@ -47,6 +52,8 @@ mod arena;
 mod epoch;
 #[cfg(not(loom))]
 mod file;
+#[cfg(not(loom))]
+mod forget;
 #[cfg(not(loom))]
 mod head;
 mod index;
@@ -83,6 +90,7 @@ mod store;
 mod sync;
 #[cfg(not(loom))]
 mod touch;
+mod watermarks;
 #[cfg(not(loom))]
 mod write;
 
@@ -96,6 +104,7 @@ pub use {
     arith::{ArithOptions, ArithOutcome},
     delete::{DeleteOptions, DeleteOutcome},
     file::{Emptied, MemoryFile},
+    forget::{FORGET_BYTES_MAX, ForgetError, PREFIX_LEVELS, TAGS_MAX, Tags},
     meta::{MetaGet, MetaGetOutcome},
     read::{GROUP_KEYS, Held, Hit, Pieces, Value},
     restore::{Progress, Restored},

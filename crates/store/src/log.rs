@@ -34,6 +34,7 @@ use crate::{
     segment::{Queue, Segment},
     store::StoreError,
     sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering},
+    watermarks::{self, Watermarks},
 };
 
 pub(crate) use crate::head::SEGMENT_HEADER_BYTES;
@@ -78,7 +79,11 @@ pub(crate) struct Log {
     fixed_bytes: usize,
     /// Segments opened before this one hold nothing any more (flush).
     flushed_below: AtomicU64,
-    /// Of those, segments opened before this one have been given back.
+    /// The highest watermark of what was forgotten of late (see `watermarks`); 0: nothing was.
+    newest_watermark: AtomicU64,
+    /// The higher of these two: what lies in segments opened before this one is looked at closely.
+    suspect_below: AtomicU64,
+    /// Of those that were flushed, segments opened before this one have been given back.
     reclaimed_below: AtomicU64,
     /// No more segments than this can hold memory, whatever the budget: the file system was full. Forgotten once a
     /// second.
@@ -163,7 +168,12 @@ impl Log {
     pub(crate) fn new(memory: Memory, limit: usize, fixed_bytes: usize, lanes: usize) -> io::Result<Log> {
         let count = limit / memory.segment_bytes;
         let lanes = lanes.max(1);
-        let flushed_below = memory.page().flushed_below.load(Ordering::Relaxed);
+        let page = memory.page();
+        let flushed_below = page.flushed_below.load(Ordering::Relaxed);
+        let newest_watermark = memory.watermarks().highest();
+        // A server may have been killed after it noted what it forgot and before it raised the number.
+        page.next_sequence.fetch_max(newest_watermark, Ordering::Relaxed);
+        let fixed_bytes = fixed_bytes + memory.page_bytes();
         Ok(Log {
             segments: Table::new(memory.count_max)?,
             shift: memory.segment_bytes.trailing_zeros(),
@@ -183,6 +193,8 @@ impl Log {
             limit: AtomicUsize::new(limit),
             fixed_bytes,
             flushed_below: AtomicU64::new(flushed_below),
+            newest_watermark: AtomicU64::new(newest_watermark),
+            suspect_below: AtomicU64::new(flushed_below.max(newest_watermark)),
             reclaimed_below: AtomicU64::new(flushed_below),
             held_max: AtomicUsize::new(usize::MAX),
             file_full: AtomicU64::new(0),
@@ -622,6 +634,50 @@ impl Log {
         self.page().flushed_below.store(below, Ordering::Relaxed);
         // Release: who reads the new bound sees that the open segments were sealed.
         self.flushed_below.fetch_max(below, Ordering::Release);
+        self.suspect_below.fetch_max(below, Ordering::Release);
+    }
+
+    /// Forgets what of a hash was stored until now. Answers the watermark, and whether more was forgotten for want of room.
+    pub(crate) fn forget(&self, hash: u64) -> (u64, bool) {
+        let _state = self.state.lock();
+        watermarks::forget(self.memory.watermarks(), &self.page().next_sequence, hash, |below| {
+            self.newest_watermark.store(below, Ordering::Release);
+            self.suspect_below.store(below, Ordering::Release);
+        })
+    }
+
+    /// Takes out the watermarks up to this one: nothing is left that they forget.
+    pub(crate) fn forgotten_upto(&self, upto: u64) {
+        let _state = self.state.lock();
+        let table = self.memory.watermarks();
+        table.clear_upto(upto);
+        let newest = table.highest();
+        self.newest_watermark.store(newest, Ordering::Relaxed);
+        self.suspect_below.store(newest.max(self.flushed_below.load(Ordering::Relaxed)), Ordering::Relaxed);
+    }
+
+    /// What was forgotten.
+    pub(crate) fn watermarks(&self) -> Watermarks<'_> {
+        self.memory.watermarks()
+    }
+
+    /// See the field.
+    #[inline]
+    pub(crate) fn newest_watermark(&self) -> u64 {
+        self.newest_watermark.load(Ordering::Acquire)
+    }
+
+    /// May what lies in this segment have been flushed or forgotten?
+    #[inline]
+    pub(crate) fn is_suspect(&self, segment: &Segment) -> bool {
+        segment.sequence() < self.suspect_below.load(Ordering::Acquire)
+    }
+
+    /// The number in history that a record is born at now.
+    #[inline]
+    pub(crate) fn birth(&self) -> u64 {
+        // Acquire: see `watermarks::forget`.
+        self.page().next_sequence.load(Ordering::Acquire)
     }
 
     /// Sealed segments that were flushed, oldest first.

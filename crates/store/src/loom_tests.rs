@@ -16,6 +16,7 @@ use crate::{
     index::{Index, Place},
     record::Group,
     segment::{Queue, Segment},
+    watermarks::{self, Bucket, Watermarks},
 };
 
 /// What lies at a place: here a cell that says which key's record it is, 0 for none.
@@ -191,5 +192,109 @@ fn a_segment_is_evicted_or_dies_but_not_both() {
         }
         filler.join().unwrap();
         assert_eq!(claims.load(Ordering::Relaxed), 1);
+    });
+}
+
+/// What is forgotten of one hash, beside the number that is given next and the newest watermark, as the log keeps them.
+struct Forgetful {
+    table: [Bucket; 1],
+    next: AtomicU64,
+    newest: AtomicU64,
+}
+
+impl Forgetful {
+    fn new() -> Forgetful {
+        Forgetful { table: [Bucket::new()], next: AtomicU64::new(5), newest: AtomicU64::new(0) }
+    }
+
+    fn table(&self) -> Watermarks<'_> {
+        Watermarks::new(&self.table)
+    }
+
+    fn forget(&self, hash: u64) -> u64 {
+        let noted = |below| self.newest.store(below, Ordering::Release);
+        watermarks::forget(self.table(), &self.next, hash, noted).0
+    }
+
+    fn is_forgotten(&self, hash: u64, birth: u64) -> bool {
+        birth < self.newest.load(Ordering::Acquire) && birth < self.table().below(hash)
+    }
+
+    /// The birth of what is placed now in a segment whose number is `segment`.
+    fn birth(&self, hash: u64, segment: u64) -> u64 {
+        let watermark = if self.newest.load(Ordering::Acquire) == 0 { 0 } else { self.table().below(hash) };
+        if watermark == 0 { segment } else { self.next.load(Ordering::Acquire).max(watermark) }
+    }
+}
+
+#[test]
+fn a_copy_that_meets_a_forgetting_is_forgotten_with_what_it_copies() {
+    for opened_now in [false, true] {
+        loom::model(move || {
+            let all = Arc::new(Forgetful::new());
+            // The birth of the record that the index leads to, under its shard's lock; 0: there is none.
+            let item = Arc::new(crate::sync::Mutex::new(3u64));
+            let copier = {
+                let (all, item) = (Arc::clone(&all), Arc::clone(&item));
+                thread::spawn(move || {
+                    // A new segment takes its number as the log does; an open one has one already.
+                    let segment = if opened_now { all.next.load(Ordering::Acquire) } else { 4 };
+                    let birth = all.birth(7, segment);
+                    let mut record = item.lock();
+                    *record = if all.is_forgotten(7, *record) { 0 } else { birth };
+                })
+            };
+            all.forget(7);
+            let shown = |record: u64| record != 0 && !all.is_forgotten(7, record);
+            assert!(!shown(*item.lock()), "it is shown after it was forgotten");
+            copier.join().unwrap();
+            assert!(!shown(*item.lock()), "its copy is shown");
+            // And what is stored from now on is not forgotten.
+            assert!(shown(all.birth(7, 4)));
+        });
+    }
+}
+
+#[test]
+fn a_watermark_that_is_folded_is_seen_all_the_time() {
+    loom::model(|| {
+        let all = Arc::new(Forgetful::new());
+        let below = all.forget(1);
+        let other = {
+            let all = Arc::clone(&all);
+            thread::spawn(move || all.forget(2))
+        };
+        assert!(all.table().below(1) >= below);
+        let later = other.join().unwrap();
+        assert!(all.table().below(1) >= below && all.table().below(2) == later);
+    });
+}
+
+#[test]
+fn a_watermark_stays_until_nobody_can_have_found_what_it_forgets() {
+    loom::model(|| {
+        let all = Arc::new(Forgetful::new());
+        let epochs = Arc::new(Epochs::new());
+        let entry = Arc::new(AtomicU64::new(1));
+        let below = all.forget(7);
+        let reader = {
+            let (all, epochs, entry) = (Arc::clone(&all), Arc::clone(&epochs), Arc::clone(&entry));
+            thread::spawn(move || {
+                let reader = epochs.reader();
+                let pin = reader.pin(&epochs);
+                if entry.load(Ordering::Acquire) == 1 {
+                    assert!(all.is_forgotten(7, 3), "it is shown after it was forgotten");
+                }
+                drop(pin);
+                epochs.forget(&reader);
+            })
+        };
+        // The sweep.
+        entry.store(0, Ordering::Release);
+        let over = epochs.retire();
+        if over < epochs.safe_below() {
+            all.table().clear_upto(below);
+        }
+        reader.join().unwrap();
     });
 }

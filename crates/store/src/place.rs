@@ -12,7 +12,7 @@ use crate::{
     NEVER, Seconds,
     index::Place,
     log::{Lane, Open, Purpose, SEGMENT_HEADER_BYTES, Take},
-    record::{Group, RecordRef, Spec, encode_access},
+    record::{Extras, Group, RecordRef, Spec, encode_access},
     segment::Queue,
     stats::Counters,
     store::Store,
@@ -37,6 +37,8 @@ pub(crate) struct Item<'k> {
     /// The CAS unique to write out; `None` lets the place be it.
     pub(crate) cas: Option<u64>,
     pub(crate) value_bytes: usize,
+    /// Hashes of its tags, one behind the other.
+    pub(crate) tags: &'k [u8],
     /// See [`crate::record::KEPT_BY_COPIES`].
     pub(crate) marks: u16,
     pub(crate) last_access: Seconds,
@@ -44,15 +46,19 @@ pub(crate) struct Item<'k> {
 
 impl<'k> Item<'k> {
     pub(crate) fn new(key: &'k [u8], flags: u32, expiry: Seconds, value_bytes: usize, now: Seconds) -> Item<'k> {
-        Item { key, flags, expiry, cas: None, value_bytes, marks: 0, last_access: now }
+        Item { key, flags, expiry, cas: None, value_bytes, tags: &[], marks: 0, last_access: now }
     }
 
-    fn spec(&self, group: Group, opened: Seconds) -> Spec<'k> {
+    fn spec<'s>(&self, extras: &'s [u8], group: Group, opened: Seconds) -> Spec<'s>
+    where
+        'k: 's,
+    {
         Spec {
             key: self.key,
             flags: self.flags,
             expiry_offset: if self.expiry == NEVER { None } else { group.offset_of(self.expiry) },
             cas: self.cas,
+            extras,
             value_bytes: self.value_bytes,
             marks: self.marks,
             access: encode_access(opened, self.last_access),
@@ -87,7 +93,14 @@ impl Store {
         now: Seconds,
     ) -> Option<Placed> {
         let group = Group::of(item.expiry, now, self.log.coarser());
-        let spec = item.spec(group, now);
+        let extras;
+        let extras = if item.tags.is_empty() && self.log.newest_watermark() == 0 {
+            &[]
+        } else {
+            extras = self.extras(item);
+            extras.bytes()
+        };
+        let spec = item.spec(extras, group, now);
         let prefix_bytes = spec.prefix_bytes();
         let record_bytes = spec.record_bytes();
         let segment_bytes = self.log.segment_bytes();
@@ -112,7 +125,7 @@ impl Store {
         let first = record_bytes.min(segment_bytes - offset);
         let spans = first < record_bytes;
         let pending = pending || spans;
-        let spec = item.spec(group, open.opened);
+        let spec = item.spec(extras, group, open.opened);
         // SAFETY: the bytes from `used` on belong to the lane that holds the open segment, which the caller has
         // locked; there is room for the prefix (above), and `used` is a multiple of `ALIGN`.
         unsafe { spec.write_prefix(self.log.address(id, offset)) };
@@ -129,6 +142,17 @@ impl Store {
             return None;
         }
         Some(placed)
+    }
+
+    /// The extras of a record to be placed: its tags, and its birth if that has to be written out, because the open
+    /// segments may be older than what was forgotten of its prefixes and tags.
+    #[cold]
+    #[inline(never)]
+    fn extras(&self, item: &Item<'_>) -> Extras {
+        let watermark = if self.log.newest_watermark() == 0 { 0 } else { self.watermark(item.key, item.tags) };
+        // Not below the watermark: the number may be just about to be raised.
+        let birth = (watermark != 0).then(|| self.log.birth().max(watermark));
+        Extras::new(birth, item.tags)
     }
 
     /// Gives a record that does not fit its segment the segments that follow.

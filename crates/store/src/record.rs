@@ -4,16 +4,19 @@
 //! may be read: the `unsafe` constructor states the condition, and `view` is where callers prove it.
 //!
 //! ```text
-//! shape 2 | state 2 | value bytes 1, 2 or 4 | flags 0, 1, 2 or 4 | expiry 0 or 2 | cas 0 or 8 | key | value | to an even length
+//! shape 2 | state 2 | value bytes 1, 2 or 4 | flags 0, 1, 2 or 4 | expiry 0 or 2 | cas 0 or 8 | key | extras | value | to an even length
 //!
-//! shape  13        12           11..10        9..8          7..0
-//!        | has cas | has expiry | flags width | value width | key bytes |
-//! state  15..5         4          3      2     1       0
-//!        | last access | cas seen | dead | won | stale | fetched |
+//! shape   14           13        12           11..10        9..8          7..0
+//!         | has extras | has cas | has expiry | flags width | value width | key bytes |
+//! state   15..5         4          3      2     1       0
+//!         | last access | cas seen | dead | won | stale | fetched |
+//! extras  0 bytes, or: head 1 | birth 0 or 8 | tags 0 to 8 times 8
+//! head    7           3..0
+//!         | has birth | tags |
 //! ```
 //!
-//! The state is an atomic half-word and the only part that changes after the record was published. Up to the end of the
-//! key a record lies in one segment; its value may go on in the segments that follow (see `log`).
+//! The state is an atomic half-word and the only part that changes after the record was published. Up to the beginning of
+//! the value a record lies in one segment; the value may go on in the segments that follow (see `log`).
 //!
 //! A record is *dead* until it is published and from then on when it was superseded or removed; both are said under the
 //! lock of its key's shard. At any moment, therefore, at most one record of a key is alive, but for the few instructions
@@ -25,6 +28,7 @@
 //!   a client has seen, or when the client chose it.
 //! * *Last access* is an 11-bit code of its distance from the second in which the segment was opened: exact for two
 //!   minutes, then within 3 %.
+//! * *Birth* and *tags* are what `forget` compares and looks up; hardly any record has them.
 //!
 //! This is one of the store's modules with `unsafe` code.
 
@@ -32,22 +36,30 @@
 
 use std::{marker::PhantomData, ptr::NonNull, sync::atomic::AtomicU16, sync::atomic::Ordering};
 
-use crate::{NEVER, Seconds};
+use crate::{NEVER, Seconds, TAGS_MAX};
 
 /// Records start at multiples of this many bytes, which is also the unit of places.
 pub(crate) const ALIGN: usize = 2;
-/// The most a record can take up to the end of its key.
+/// The most a record can take up to its value.
 #[cfg(test)]
-pub(crate) const PREFIX_BYTES_MAX: usize = 4 + 4 + 4 + 2 + 8 + crate::KEY_BYTES_MAX;
+pub(crate) const PREFIX_BYTES_MAX: usize = 4 + 4 + 4 + 2 + 8 + crate::KEY_BYTES_MAX + EXTRAS_BYTES_MAX;
 
 const KEY_MASK: u16 = 0xff;
 const VALUE_WIDTH_SHIFT: u32 = 8;
 const FLAGS_WIDTH_SHIFT: u32 = 10;
 const HAS_EXPIRY: u16 = 1 << 12;
 const HAS_CAS: u16 = 1 << 13;
+const HAS_EXTRAS: u16 = 1 << 14;
 /// The bits above are zero.
 #[cfg(not(loom))]
-const SHAPE_BITS: u32 = 14;
+const SHAPE_BITS: u32 = 15;
+
+/// In the head of the extras.
+const HAS_BIRTH: u8 = 1 << 7;
+const TAGS_MASK: u8 = 0b1111;
+/// Bytes of a tag's hash, and of a birth.
+const EXTRA_BYTES: usize = 8;
+const EXTRAS_BYTES_MAX: usize = 1 + EXTRA_BYTES * (1 + TAGS_MAX);
 
 /// Bytes of shape and state.
 const HEAD_BYTES: usize = 4;
@@ -77,6 +89,8 @@ pub(crate) struct Spec<'k> {
     /// Seconds from the base of the segment's expiry group; `None` where the group says it all.
     pub(crate) expiry_offset: Option<u16>,
     pub(crate) cas: Option<u64>,
+    /// As [`Extras`] lays them out; hardly any record has some.
+    pub(crate) extras: &'k [u8],
     pub(crate) value_bytes: usize,
     /// Marks of [`KEPT_BY_COPIES`].
     pub(crate) marks: u16,
@@ -106,7 +120,8 @@ impl Spec<'_> {
     pub(crate) fn prefix_bytes(&self) -> usize {
         let expiry = if self.expiry_offset.is_some() { 2 } else { 0 };
         let cas = if self.cas.is_some() { 8 } else { 0 };
-        HEAD_BYTES + (1 << self.value_width()) + flags_bytes(self.flags_width() as u16) + expiry + cas + self.key.len()
+        let fixed = HEAD_BYTES + (1 << self.value_width()) + flags_bytes(self.flags_width() as u16);
+        fixed + expiry + cas + self.key.len() + self.extras.len()
     }
 
     /// Bytes of the whole record, to a multiple of [`ALIGN`].
@@ -125,7 +140,8 @@ impl Spec<'_> {
             | (self.value_width() as u16) << VALUE_WIDTH_SHIFT
             | (self.flags_width() as u16) << FLAGS_WIDTH_SHIFT
             | if self.expiry_offset.is_some() { HAS_EXPIRY } else { 0 }
-            | if self.cas.is_some() { HAS_CAS } else { 0 };
+            | if self.cas.is_some() { HAS_CAS } else { 0 }
+            | if self.extras.is_empty() { 0 } else { HAS_EXTRAS };
         let state = DEAD | self.marks | self.access << ACCESS_SHIFT;
         // SAFETY: the caller owns `prefix_bytes()` bytes from `at` on; the writes below sum to exactly that.
         unsafe {
@@ -156,6 +172,9 @@ impl Spec<'_> {
                 put(&cas.to_le_bytes());
             }
             put(self.key);
+            if !self.extras.is_empty() {
+                put(self.extras);
+            }
         }
     }
 }
@@ -164,6 +183,42 @@ impl Spec<'_> {
 fn flags_bytes(width: u16) -> usize {
     // 0, 1, 2, 4
     ((1 << width) >> 1) as usize
+}
+
+fn extras_bytes(has_birth: bool, tags: usize) -> usize {
+    1 + EXTRA_BYTES * (usize::from(has_birth) + tags)
+}
+
+/// The extras of a record, laid out.
+pub(crate) struct Extras {
+    bytes: [u8; EXTRAS_BYTES_MAX],
+    used: usize,
+}
+
+impl Extras {
+    /// With the number in history the record was born at, where that is not its segment's, and the hashes of its tags, at
+    /// most [`TAGS_MAX`], one behind the other.
+    pub(crate) fn new(birth: Option<u64>, tags: &[u8]) -> Extras {
+        let mut extras = Extras { bytes: [0; EXTRAS_BYTES_MAX], used: 0 };
+        if birth.is_some() || !tags.is_empty() {
+            let has_birth = if birth.is_some() { HAS_BIRTH } else { 0 };
+            extras.push(&[has_birth | (tags.len() / EXTRA_BYTES) as u8]);
+            if let Some(birth) = birth {
+                extras.push(&birth.to_le_bytes());
+            }
+            extras.push(tags);
+        }
+        extras
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes[self.used..self.used + bytes.len()].copy_from_slice(bytes);
+        self.used += bytes.len();
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.used]
+    }
 }
 
 /// A record that may be read for as long as `'r`.
@@ -199,7 +254,12 @@ impl<'r> RecordRef<'r> {
         let is_shape = record.shape >> SHAPE_BITS == 0
             && (1..=crate::KEY_BYTES_MAX).contains(&record.key_bytes())
             && record.value_width_bytes() <= 4;
-        (is_shape && record.prefix_bytes() <= room).then_some(record)
+        if !is_shape || record.extras_at() + usize::from(record.has_extras()) > room {
+            return None;
+        }
+        let extras = record.extras_head();
+        let is_sound = extras & !(HAS_BIRTH | TAGS_MASK) == 0 && usize::from(extras & TAGS_MASK) <= TAGS_MAX;
+        (is_sound && record.prefix_bytes() <= room).then_some(record)
     }
 
     #[inline]
@@ -256,10 +316,52 @@ impl<'r> RecordRef<'r> {
         self.bytes(self.key_at(), self.key_bytes())
     }
 
+    #[inline]
+    pub(crate) fn has_extras(&self) -> bool {
+        self.shape & HAS_EXTRAS != 0
+    }
+
+    #[inline]
+    fn extras_at(&self) -> usize {
+        self.key_at() + self.key_bytes()
+    }
+
+    /// The head of the extras; 0 where there are none.
+    #[inline]
+    fn extras_head(&self) -> u8 {
+        if self.has_extras() { self.bytes(self.extras_at(), 1)[0] } else { 0 }
+    }
+
+    /// The number in history the record was born at, where that is not its segment's.
+    #[cfg(any(test, not(loom)))]
+    pub(crate) fn birth(&self) -> Option<u64> {
+        (self.extras_head() & HAS_BIRTH != 0).then(|| self.number(self.extras_at() + 1, EXTRA_BYTES))
+    }
+
+    /// Hashes of its tags, one behind the other.
+    #[cfg(any(test, not(loom)))]
+    pub(crate) fn tags(&self) -> &'r [u8] {
+        let head = self.extras_head();
+        if head & TAGS_MASK == 0 {
+            return &[];
+        }
+        let birth = if head & HAS_BIRTH != 0 { EXTRA_BYTES } else { 0 };
+        self.bytes(self.extras_at() + 1 + birth, usize::from(head & TAGS_MASK) * EXTRA_BYTES)
+    }
+
     /// Bytes up to the value.
     #[inline]
     pub(crate) fn prefix_bytes(&self) -> usize {
-        self.key_at() + self.key_bytes()
+        self.extras_at() + if self.has_extras() { self.extras_part_bytes() } else { 0 }
+    }
+
+    // By value, as whatever is called with a record and hardly ever: a reference would keep the record in memory where it
+    // is not called.
+    #[cold]
+    #[inline(never)]
+    fn extras_part_bytes(self) -> usize {
+        let head = self.extras_head();
+        extras_bytes(head & HAS_BIRTH != 0, usize::from(head & TAGS_MASK))
     }
 
     #[inline]
@@ -479,9 +581,17 @@ mod tests {
         for key in [&b"k"[..], &[7; 250]] {
             for flags in [0, 1, 255, 256, 65535, 65536, u32::MAX] {
                 for expiry_offset in [None, Some(0), Some(65535)] {
-                    for cas in [None, Some(1), Some(u64::MAX)] {
+                    for (cas, birth, tags) in [
+                        (None, None, &[][..]),
+                        (Some(1), Some(u64::MAX), &[][..]),
+                        (Some(u64::MAX), None, &[5; 8][..]),
+                        (None, Some(3), &[6; 8 * TAGS_MAX][..]),
+                    ] {
                         for value_bytes in [0, 255, 256, 65535, 65536, 1 << 30] {
-                            let spec = Spec { key, flags, expiry_offset, cas, value_bytes, marks: STALE, access: 1711 };
+                            let (marks, access) = (STALE, 1711);
+                            let extras = Extras::new(birth, tags);
+                            let extras = extras.bytes();
+                            let spec = Spec { key, flags, expiry_offset, cas, extras, value_bytes, marks, access };
                             assert!(spec.prefix_bytes() <= PREFIX_BYTES_MAX);
                             let mut memory = vec![0u32; PREFIX_BYTES_MAX / 4 + 1];
                             let at = NonNull::new(memory.as_mut_ptr().cast::<u8>()).unwrap();
@@ -494,6 +604,8 @@ mod tests {
                             assert_eq!(record.flags(), flags);
                             assert_eq!(record.expiry_offset(), expiry_offset);
                             assert_eq!(record.cas(), cas);
+                            assert_eq!((record.birth(), record.tags()), (birth, tags));
+                            assert_eq!(record.prefix_bytes(), spec.prefix_bytes());
                             assert_eq!(record.value_bytes(), value_bytes);
                             assert_eq!(record.record_bytes(), spec.record_bytes());
                             assert_eq!(record.marks().access(), 1711);

@@ -13,6 +13,7 @@
 //! | a record whose value was being written, or that nobody published | it is dead |
 //! | an item that was replaced, deleted or evicted | it is dead: that is said before the lock of its shard is given back, hence before anybody is answered |
 //! | an item and what replaces it, or its copy, in the middle of that | both are alive: both are dropped, as neither is known to be the newer; the key's shard was locked, so nobody was answered yet |
+//! | what was forgotten | a watermark says so, which was noted before anybody was answered |
 //! | what was flushed | its segment's number is below the page's bound |
 //! | what has expired, also by a clock that was ahead of this one | its expiry is at most the page's last second |
 //! | a long record whose other segments are not all there | their heads do not name it (that takes damage: it was alive, so they were) |
@@ -57,6 +58,8 @@ pub struct Restored {
     pub bytes: u64,
     /// Items left out because their time was over.
     pub expired: u64,
+    /// Items left out because their prefix or tag was forgotten.
+    pub forgotten: u64,
     /// Items left out because a write was under way when the server was killed.
     pub unfinished: u64,
     /// Segments and records left out because they cannot be what a server wrote.
@@ -89,6 +92,7 @@ struct Reading<'s> {
     now: Seconds,
     next: AtomicUsize,
     expired: AtomicU64,
+    forgotten: AtomicU64,
     unfinished: AtomicU64,
     damaged: AtomicU64,
     no_room: AtomicU64,
@@ -126,6 +130,7 @@ impl Store {
             now,
             next: AtomicUsize::new(0),
             expired: AtomicU64::new(0),
+            forgotten: AtomicU64::new(0),
             unfinished: AtomicU64::new(0),
             damaged: AtomicU64::new(0),
             no_room: AtomicU64::new(0),
@@ -153,12 +158,14 @@ impl Store {
         });
         let mut restored = Restored {
             expired: reading.expired.load(Ordering::Relaxed),
+            forgotten: reading.forgotten.load(Ordering::Relaxed),
             unfinished: reading.unfinished.load(Ordering::Relaxed),
             damaged: reading.damaged.load(Ordering::Relaxed),
             evicted: reading.no_room.load(Ordering::Relaxed),
             ..Restored::default()
         };
         reading.adopt(fresh);
+        self.forgotten_by_a_start();
         self.fit(now);
         let stats = self.stats();
         restored.evicted += stats.evictions;
@@ -276,6 +283,10 @@ impl Reading<'_> {
         };
         if expiry <= self.now {
             self.expired.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        if store.is_forgotten(store.segment_of(place), *record) {
+            self.forgotten.fetch_add(1, Ordering::Relaxed);
             return false;
         }
         let Some(chain) = self.chain(place, rest_bytes) else {

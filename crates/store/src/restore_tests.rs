@@ -173,6 +173,51 @@ fn a_flush_is_not_undone_by_a_crash() {
 }
 
 #[test]
+fn what_was_forgotten_stays_forgotten_after_a_crash_also_by_a_start_with_another_delimiter() {
+    let store = kept();
+    let mut handle = store.handle();
+    set(&mut handle, b"bin:old", b"1");
+    set(&mut handle, b"long:old", &[1; 50_000]);
+    let tags = store.tags([&b"news"[..]]).unwrap();
+    handle.set_tagged(b"tagged", b"1", &SetOptions::default(), &tags, NOW);
+    for (name, is_tag) in [(&b"bin:"[..], false), (b"long:", false), (b"news", true)] {
+        let number = if is_tag { store.forget_tag(name) } else { store.forget_prefix(name) }.unwrap();
+        assert_eq!(store.log.page().next_sequence.load(Ordering::Relaxed), number);
+    }
+    set(&mut handle, b"bin:new", b"2");
+    handle.set_tagged(b"tagged too", b"2", &SetOptions::default(), &tags, NOW);
+    // Killed before the number was raised that is given next.
+    store.forget_prefix(b"bin:").unwrap();
+    set(&mut handle, b"bin:newer", b"3");
+    store.forget_prefix(b"unanswered:").unwrap();
+    let memory = store.crashed();
+    memory.page().next_sequence.fetch_sub(1, Ordering::Relaxed);
+
+    let config = Config { hash_seed: 99, prefix_delimiter: b'-', ..config() };
+    let second = Store::assemble(config, |_, _| Ok(memory)).unwrap();
+    let found = second.restore(NOW, &mut |_| {});
+    assert_eq!((found.items, found.forgotten, found.damaged), (2, 4, 0), "{found:?}");
+    assert!(
+        second.log.page().next_sequence.load(Ordering::Relaxed)
+            >= store.log.page().next_sequence.load(Ordering::Relaxed)
+    );
+    let mut handle = second.handle();
+    assert_eq!(value_at(&mut handle, b"bin:newer").unwrap(), b"3");
+    assert_eq!((second.stats().forget_marks, second.log.watermarks().highest()), (0, 0));
+    set(&mut handle, b"unanswered:k", b"4");
+    assert!(handle.get(b"unanswered:k", NOW).is_some());
+    // From now on another delimiter; tags are what they were.
+    set(&mut handle, b"bin-k", b"5");
+    assert!(second.forget_prefix(b"bin:").is_err());
+    second.forget_prefix(b"bin-").unwrap();
+    let (mut third, found) = restored(second.crashed());
+    assert_eq!((found.items, found.forgotten), (3, 1));
+    third.store().forget_tag(b"news").unwrap();
+    assert_eq!(value_at(&mut third, b"tagged too"), None);
+    assert_eq!(value_at(&mut third, b"bin:newer").unwrap(), b"3");
+}
+
+#[test]
 fn what_had_expired_stays_expired_when_the_clock_is_behind() {
     let store = kept();
     let mut handle = store.handle();

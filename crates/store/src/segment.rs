@@ -34,6 +34,17 @@ const PENDING_MASK: u64 = ((1 << 30) - 1) << 2;
 const ALIVE_ONE: u64 = 1 << 32;
 const ALIVE_BIAS: u64 = 1 << 62;
 
+/// What may go on in a segment, to one who only looks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// Nothing: it is free.
+    Free,
+    /// Open, being filled, or somebody's.
+    Busy,
+    /// Nothing but deaths: it is sealed, and every record in it is published or dead.
+    Settled,
+}
+
 /// The two queues of S3-FIFO. New items go to probation; those that were hit there move to main.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Queue {
@@ -201,6 +212,15 @@ impl Segment {
 
     pub(crate) fn is_sealed(&self) -> bool {
         self.life.load(Ordering::Acquire) & PHASE_MASK == SEALED
+    }
+
+    /// What may go on in it. Settled, to one who is pinned: it is not used again before the pin is gone.
+    pub(crate) fn phase(&self) -> Phase {
+        match self.life.load(Ordering::Acquire) {
+            life if life & PHASE_MASK == FREE => Phase::Free,
+            life if life & PHASE_MASK == SEALED && life & PENDING_MASK == 0 => Phase::Settled,
+            _ => Phase::Busy,
+        }
     }
 
     pub(crate) fn is_open(&self) -> bool {

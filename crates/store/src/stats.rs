@@ -2,6 +2,7 @@
 //!
 //! What never happens here: a decision. Nothing reads a counter to decide what to do.
 
+use crate::store::Miss;
 use crate::sync::{AtomicI64, Mutex, Ordering, Padded, fence};
 use std::sync::Arc;
 
@@ -16,10 +17,25 @@ pub(crate) struct Counters {
     pub(crate) evicted_active: Count,
     pub(crate) expired_unfetched: Count,
     pub(crate) reclaimed: Count,
+    pub(crate) forgotten: Count,
     pub(crate) out_of_memory: Count,
     pub(crate) moved_items: Count,
     pub(crate) moved_bytes: Count,
     pub(crate) compactions: Count,
+}
+
+impl Counters {
+    /// Counts an item whose memory is given back because it was not to be shown any more.
+    pub(crate) fn gone(&self, why: Miss, fetched: bool) {
+        if why == Miss::Forgotten {
+            self.forgotten.add(1);
+            return;
+        }
+        self.reclaimed.add(1);
+        if !fetched {
+            self.expired_unfetched.add(1);
+        }
+    }
 }
 
 /// One number. The owner's additions need no atomic read-modify-write: nobody else writes.
@@ -88,6 +104,7 @@ impl Blocks {
         stats.evicted_active = self.sum(|c| &c.evicted_active);
         stats.expired_unfetched = self.sum(|c| &c.expired_unfetched);
         stats.reclaimed = self.sum(|c| &c.reclaimed);
+        stats.forgotten = self.sum(|c| &c.forgotten);
         stats.out_of_memory = self.sum(|c| &c.out_of_memory);
         stats.moved_items = self.sum(|c| &c.moved_items);
         stats.moved_bytes = self.sum(|c| &c.moved_bytes);
@@ -115,6 +132,16 @@ pub struct Stats {
     pub expired_unfetched: u64,
     /// Expired items whose memory was given back.
     pub reclaimed: u64,
+    /// Items whose memory was given back because their prefix or tag was forgotten.
+    pub forgotten: u64,
+    /// Prefixes forgotten.
+    pub forget_prefix: u64,
+    /// Tags forgotten.
+    pub forget_tag: u64,
+    /// Prefixes and tags forgotten of late, of which items may be left.
+    pub forget_marks: u64,
+    /// How often, for want of room to note it, more was forgotten than was asked for.
+    pub forget_folded: u64,
     /// Writes refused because no room could be made.
     pub out_of_memory: u64,
     /// The budget, in bytes.

@@ -17,9 +17,9 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
 
 use crate::{
     KEY_BYTES_MAX, NEVER, Seconds,
-    arena::PAGE_BYTES,
     epoch::{Epochs, Reader},
     file::{Memory, MemoryFile},
+    forget::Forgets,
     index::{Hash, Index, PLACE_BITS, Place},
     log::{Lane, Log},
     policy::Policy,
@@ -55,6 +55,8 @@ pub struct Config {
     pub hash_seed: u64,
     /// Ask the system for huge pages.
     pub huge_pages: bool,
+    /// What ends the prefixes of a key that can be forgotten ([`Store::forget_prefix`]).
+    pub prefix_delimiter: u8,
 }
 
 impl Config {
@@ -68,6 +70,7 @@ impl Config {
             handles_hint: 4,
             hash_seed: 0x6e75_7468_6174_6368,
             huge_pages: false,
+            prefix_delimiter: b':',
         }
     }
 }
@@ -161,6 +164,7 @@ pub struct Store {
     pub(crate) log: Log,
     pub(crate) epochs: Epochs,
     pub(crate) policy: Policy,
+    pub(crate) forgets: Forgets,
     lanes: Mutex<Vec<Arc<Padded<Mutex<Lane>>>>>,
     blocks: Blocks,
     secrets: RapidSecrets,
@@ -250,13 +254,14 @@ impl Store {
         let index = Index::new(config.memory_bytes / 72, memory_max / 20)?;
         let policy = Policy::new(config.memory_bytes)?;
         let memory = memory(config.memory_bytes, memory_max)?;
-        let log = Log::new(memory, config.memory_bytes, policy.bytes() + PAGE_BYTES, config.handles_hint)?;
+        let log = Log::new(memory, config.memory_bytes, policy.bytes(), config.handles_hint)?;
         if config.huge_pages {
             log.huge_pages();
         }
         let flush_at = log.page().flush_at.load(Ordering::Relaxed);
         Ok(Arc::new(Store {
             secrets: RapidSecrets::seed_cpp(config.hash_seed),
+            forgets: Forgets::new(log.page(), config.hash_seed, config.prefix_delimiter),
             item_bytes_max: AtomicUsize::new(config.item_bytes_max),
             evict: AtomicBool::new(config.evict),
             config,
@@ -297,6 +302,10 @@ impl Store {
             return Err(StoreError::MemoryOutOfRange { asked: memory_bytes, least: MEMORY_BYTES_MIN, most });
         }
         self.log.set_limit(memory_bytes)
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
     }
 
     /// The budget, in bytes.
@@ -404,6 +413,10 @@ impl Store {
             ..Stats::default()
         };
         self.blocks.fill(&mut stats);
+        [stats.forget_prefix, stats.forget_tag, stats.forget_folded] = self.forgets.commands();
+        if self.log.newest_watermark() != 0 {
+            stats.forget_marks = self.log.watermarks().marks() as u64;
+        }
         stats
     }
 
@@ -451,10 +464,13 @@ impl Store {
     }
 
     /// May an item be shown at `now`, and if not, why?
-    #[inline]
+    #[inline(always)]
     pub(crate) fn visible(&self, place: Place, record: &RecordRef<'_>, now: Seconds) -> Result<Seconds, Miss> {
-        if self.log.is_flushed(self.segment_of(place)) {
-            return Err(Miss::Flushed);
+        let segment = self.segment_of(place);
+        if self.log.is_suspect(segment)
+            && let Some(miss) = self.suspected(segment, *record)
+        {
+            return Err(miss);
         }
         let expiry = self.expiry_of(place, record);
         if expiry <= now { Err(Miss::Expired) } else { Ok(expiry) }
@@ -500,6 +516,8 @@ pub enum Miss {
     Expired,
     /// A flush forgot it.
     Flushed,
+    /// Its prefix, or one of its tags, was forgotten.
+    Forgotten,
 }
 
 /// One thread's access to a store.
@@ -528,7 +546,7 @@ impl Handle {
         self.miss
     }
 
-    /// The store's own work: gives back what expired or was flushed and shrinks to the limit. To be called once a
+    /// The store's own work: gives back what expired, was flushed or forgotten, and shrinks to the limit. To be called once a
     /// second by one thread.
     pub fn maintain(&mut self, now: Seconds) {
         let store = &*self.store;
@@ -547,6 +565,7 @@ impl Handle {
         }
         store.reclaim_due(&self.counters, now);
         store.reclaim_flushed(&self.counters);
+        store.sweep(&self.reader, &self.counters);
         store.log.tidy();
         store.log.refine();
         for steps in 0.. {

@@ -3,6 +3,7 @@
 
 use crate::{
     Seconds,
+    forget::Tags,
     place::Item,
     read::Hit,
     record::{KEPT_BY_COPIES, encode_access},
@@ -84,14 +85,17 @@ impl Handle {
         let hash = store.hash(key);
         let mut lane = lane.lock();
         loop {
+            let tags;
             let (seen, mut item): (Seen, Item<'_>) = {
                 let _pin = reader.pin(&store.epochs);
                 let Some((seen, record)) = store.look(hash, key, now) else { return Rewritten::Absent };
                 let mut item = store.copy_of(seen.place, &record);
                 change(&mut item);
-                (seen, Item { key, ..item })
+                tags = Tags::of(&record);
+                (seen, Item { key, tags: &[], ..item })
             };
             item.last_access = now;
+            item.tags = Tags::bytes_of(tags.as_deref());
             let Some(placed) = store.place_copy(&mut lane, counters, seen.queue, &item, now) else {
                 return Rewritten::NoMemory;
             };

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::{
     Seconds,
+    forget::Tags,
     index::{Hash, Place},
     log::{Lane, Purpose},
     place::{Item, Placed},
@@ -192,7 +193,13 @@ impl Store {
         let mut shard = self.index.lock(hash);
         let entry = shard.find(hash, |place| self.record(place, self).key() == key);
         let old = entry.map(|entry| (entry, self.record(entry.place, self)));
-        let present = old.filter(|(entry, record)| self.visible(entry.place, record, now).is_ok());
+        let miss = old.and_then(|(entry, record)| self.visible(entry.place, &record, now).err());
+        let present = old.filter(|_| miss.is_none());
+        // Forgotten before it was there: what is decided here would have to come before that, and what it is decided on
+        // may come after it.
+        if self.log.newest_watermark() != 0 && self.is_forgotten(self.segment_of(placed.place), new) {
+            return Published::Changed;
+        }
         let cas_of = |place: Place, record: &RecordRef<'_>| record.cas().unwrap_or_else(|| self.log.history(place));
         let present_cas = present.map(|(entry, record)| cas_of(entry.place, &record));
         match condition {
@@ -248,11 +255,8 @@ impl Store {
         drop(shard);
         if let Some((entry, record)) = old {
             // The pin keeps the old record where it is, so the shard need not stay locked for its end.
-            if present.is_none() {
-                counters.reclaimed.add(1);
-                if !record.marks().has(crate::record::FETCHED) {
-                    counters.expired_unfetched.add(1);
-                }
+            if let Some(miss) = miss {
+                counters.gone(miss, record.marks().has(crate::record::FETCHED));
             }
             let bytes = record.record_bytes();
             self.end_parts(entry.place, bytes);
@@ -302,14 +306,27 @@ impl Store {
 
 impl Handle {
     /// Stores an item, or does not, as `options` say.
+    #[inline]
     pub fn set(&mut self, key: &[u8], value: &[u8], options: &SetOptions, now: Seconds) -> SetOutcome {
+        self.set_with(key, value, options, &[], now)
+    }
+
+    /// See [`Handle::set_tagged`].
+    pub(crate) fn set_with(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        options: &SetOptions,
+        tags: &[u8],
+        now: Seconds,
+    ) -> SetOutcome {
         self.store.notice_flush(now);
         if matches!(options.mode, SetMode::Append | SetMode::Prepend) {
-            return self.extend(key, options, now, value.len(), &|store, placed, at| {
+            return self.extend(key, options, tags, now, value.len(), &|store, placed, at| {
                 store.write_value(placed, at, value);
             });
         }
-        self.put(key, value.len(), options, now, &|store, placed| store.write_value(placed, 0, value))
+        self.put(key, value.len(), options, tags, now, &|store, placed| store.write_value(placed, 0, value))
     }
 
     /// The ordinary way of a write, with the value filled in by `fill`.
@@ -318,6 +335,7 @@ impl Handle {
         key: &[u8],
         value_bytes: usize,
         options: &SetOptions,
+        tags: &[u8],
         now: Seconds,
         fill: &dyn Fn(&Store, &Placed),
     ) -> SetOutcome {
@@ -329,6 +347,7 @@ impl Handle {
         let hash = store.index.hash(raw_hash);
         let mut item = Item::new(key, options.flags, options.expiry, value_bytes, now);
         item.cas = options.cas;
+        item.tags = tags;
         let mut lane = lane.lock();
         loop {
             let seen = {
@@ -377,6 +396,7 @@ impl Handle {
         &mut self,
         key: &[u8],
         options: &SetOptions,
+        tags: &[u8],
         now: Seconds,
         added: usize,
         fill: &dyn Fn(&Store, &Placed, usize),
@@ -388,11 +408,11 @@ impl Handle {
         loop {
             let Handle { store, reader, .. } = self;
             let hash = store.hash(key);
-            let (seen, old_bytes, flags) = {
+            let (seen, old_bytes, flags, old_tags) = {
                 let _pin = reader.pin(&store.epochs);
                 match store.look(hash, key, now) {
-                    Some((seen, record)) => (Some(seen), record.value_bytes(), record.flags()),
-                    None => (None, 0, options.flags),
+                    Some((seen, record)) => (Some(seen), record.value_bytes(), record.flags(), Tags::of(&record)),
+                    None => (None, 0, options.flags, None),
                 }
             };
             if let Err(outcome) = judge(options, seen.map(|seen| seen.cas)) {
@@ -402,7 +422,7 @@ impl Handle {
                 // Nothing to extend: the value becomes an item of its own.
                 let expiry = options.vivify.unwrap_or(options.expiry);
                 let add = SetOptions { mode: SetMode::Add, expiry, compare: None, ..*options };
-                match self.put(key, added, &add, now, &|store, placed| fill(store, placed, 0)) {
+                match self.put(key, added, &add, tags, now, &|store, placed| fill(store, placed, 0)) {
                     SetOutcome::NotStored => continue,
                     outcome => return outcome,
                 }
@@ -415,6 +435,7 @@ impl Handle {
             let mut lane = lane.lock();
             let mut item = Item::new(key, flags, seen.expiry, old_bytes + added, now);
             item.cas = cas;
+            item.tags = Tags::bytes_of(old_tags.as_deref());
             let Some(placed) = store.place(&mut lane, counters, seen.queue, &item, Purpose::Write, false, now) else {
                 counters.out_of_memory.add(1);
                 return SetOutcome::NotStored;
@@ -464,6 +485,22 @@ impl Handle {
         expiry: Seconds,
         now: Seconds,
     ) -> Result<Reservation, SetOutcome> {
+        self.reserve_tagged(key, value_bytes, flags, expiry, &Tags::NONE, now)
+    }
+
+    /// [`Handle::reserve`] for an item with tags; see [`Handle::set_tagged`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reserve_tagged(
+        &mut self,
+        key: &[u8],
+        value_bytes: usize,
+        flags: u32,
+        expiry: Seconds,
+        tags: &Tags,
+        now: Seconds,
+    ) -> Result<Reservation, SetOutcome> {
         self.store.notice_flush(now);
         if self.too_large(key, value_bytes) {
             return Err(SetOutcome::TooLarge);
@@ -480,7 +517,8 @@ impl Handle {
         };
         // One that has expired already needs a group too: the first second that is left.
         let expiry_placed = expiry.max(now.saturating_add(1));
-        let item = Item::new(key, flags, expiry_placed, value_bytes, now);
+        let mut item = Item::new(key, flags, expiry_placed, value_bytes, now);
+        item.tags = tags.bytes();
         match store.place(&mut lane.lock(), counters, queue, &item, Purpose::Write, true, now) {
             Some(placed) => {
                 Ok(Reservation { store: Arc::clone(store), placed: Some(placed), filled: 0, flags, expiry, rank })
@@ -505,11 +543,11 @@ impl Handle {
         let options = SetOptions { flags: reservation.flags, expiry: reservation.expiry, ..*options };
         let store = Arc::clone(&self.store);
         let record = store.record(placed.place, &placed);
-        let key = record.key();
+        let (key, tags) = (record.key(), record.tags());
         let plain = !matches!(options.mode, SetMode::Append | SetMode::Prepend)
             && options.cas.is_none()
-            && options.expiry > now
-            && !store.log.is_flushed(store.segment_of(placed.place));
+            && store.visible(placed.place, &record, now).is_ok()
+            && options.expiry > now;
         if plain {
             let published = {
                 let _pin = self.reader.pin(&store.epochs);
@@ -528,11 +566,11 @@ impl Handle {
         }
         // What cannot be published as it lies: its value goes into another record.
         if matches!(options.mode, SetMode::Append | SetMode::Prepend) {
-            return self.extend(key, &options, now, placed.value_bytes, &|store, to, at| {
+            return self.extend(key, &options, tags, now, placed.value_bytes, &|store, to, at| {
                 store.copy_value_to(placed.place, &record, to, at);
             });
         }
-        self.put(key, placed.value_bytes, &options, now, &|store, to| {
+        self.put(key, placed.value_bytes, &options, tags, now, &|store, to| {
             store.copy_value_to(placed.place, &record, to, 0);
         })
         // Dropping the reservation abandons its record.

@@ -52,8 +52,25 @@ fn every_operation_once() {
     assert_eq!(keys, 4);
     handle.maintain(100);
     assert!(handle.get(b"v", 100).is_none());
-    store.flush(100);
-    handle.maintain(101);
+    // Tags and births lie between key and value; a sweep reads sealed segments.
+    let tags = store.tags([&b"news"[..], b"user"]).unwrap();
+    for round in 0..3 {
+        handle.set_tagged(b"bin:tagged", &value, &options, &tags, 100);
+        handle.set_tagged(b"bin:tagged", b"+", &SetOptions { mode: SetMode::Append, ..options }, &tags, 100);
+        assert!(handle.touch(b"bin:tagged", 5000 + round, 100));
+        handle.set(b"bin:other", b"1", &options, 100);
+        assert_eq!(whole(&mut handle, b"bin:tagged", 100).unwrap().len(), value.len() + 1);
+        store.forget_tag(b"news").unwrap();
+        assert!(handle.get(b"bin:tagged", 100).is_none() && handle.get(b"bin:other", 100).is_some());
+        store.forget_prefix(b"bin:").unwrap();
+        assert!(handle.get(b"bin:other", 100).is_none());
+    }
+    for now in [300, 301, 302, 303] {
+        handle.maintain(now);
+    }
+    assert_eq!((store.stats().forget_marks, store.stats().forgotten), (0, 6));
+    store.flush(303);
+    handle.maintain(304);
     assert_eq!(store.stats().items, 0);
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use nuthatch_store::{
     ArithOptions, ArithOutcome, Config, DeleteOptions, DeleteOutcome, Handle, MemoryFile, NEVER, SetMode, SetOptions,
-    SetOutcome, Store,
+    SetOutcome, Store, Tags,
 };
 use proptest::prelude::*;
 
@@ -59,6 +59,12 @@ enum Op {
         seconds: u32,
     },
     Flush,
+    ForgetPrefix {
+        prefix: usize,
+    },
+    ForgetTag {
+        tag: u8,
+    },
     Maintain,
     /// Only where there is a memory file.
     Restart {
@@ -83,6 +89,23 @@ struct Item {
     expiry: u32,
     stale: bool,
     cas: Option<u64>,
+    /// Bit n is tag n.
+    tags: u8,
+}
+
+/// Keys begin with one of these, and a prefix is forgotten.
+const PREFIXES: [&str; 4] = ["", "a:", "a:b:", "c:"];
+const TAGS: u8 = 3;
+
+fn key_of(key: u8) -> Vec<u8> {
+    format!("{}key-{key}", PREFIXES[usize::from(key) % PREFIXES.len()]).into_bytes()
+}
+
+/// The tags of an item, from its value's seed: most have none.
+fn tags_of(store: &Store, seed: u8) -> (u8, Tags) {
+    let mask = if seed.is_multiple_of(2) { 0 } else { seed >> 1 & ((1 << TAGS) - 1) };
+    let names: Vec<[u8; 1]> = (0..TAGS).filter(|tag| mask >> tag & 1 == 1).map(|tag| [tag]).collect();
+    (mask, store.tags(names.iter().map(|name| &name[..])).unwrap())
 }
 
 fn bytes() -> impl Strategy<Value = usize> {
@@ -112,6 +135,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (1u32..90).prop_map(|seconds| Op::Pass { seconds }),
         1 => Just(Op::Maintain),
         1 => Just(Op::Flush),
+        1 => (1..PREFIXES.len()).prop_map(|prefix| Op::ForgetPrefix { prefix }),
+        1 => (0..TAGS).prop_map(|tag| Op::ForgetTag { tag }),
     ]
 }
 
@@ -174,9 +199,9 @@ impl Checked {
             }
             End::Dropped => self.handles.clear(),
             End::Killed => {
-                let mut long = self.handle().reserve(b"key-3", 300_000, 0, NEVER, now).unwrap();
+                let mut long = self.handle().reserve(&key_of(3), 300_000, 0, NEVER, now).unwrap();
                 long.write(&[1; 100_000]);
-                let mut short = self.handle().reserve(b"key-4", 3000, 0, now + 50, now).unwrap();
+                let mut short = self.handle().reserve(&key_of(4), 3000, 0, now + 50, now).unwrap();
                 short.write(&[2; 3000]);
                 std::mem::forget((std::mem::take(&mut self.handles), long, short));
             }
@@ -204,7 +229,6 @@ impl Checked {
 
     fn step(&mut self, op: Op) {
         let now = self.now;
-        let key_of = |key: u8| format!("key-{key}").into_bytes();
         let expiry_of = |ttl: Option<u32>| ttl.map_or(NEVER, |ttl| now + ttl);
         match op {
             Op::Set { key, bytes, seed, ttl, mode } => {
@@ -215,11 +239,17 @@ impl Checked {
                 let options =
                     SetOptions { mode, flags: u32::from(seed), expiry: expiry_of(ttl), ..SetOptions::default() };
                 let present = self.live(&key).cloned();
-                let outcome = self.handle().set(&key, &value, &options, now);
+                let (mask, tags) = tags_of(self.handle().store(), seed);
+                let outcome = self.handle().set_tagged(&key, &value, &options, &tags, now);
                 let stored = match (mode, &present) {
-                    (SetMode::Set, _) | (SetMode::Add, None) | (SetMode::Replace, Some(_)) => {
-                        Some(Item { value, flags: options.flags, expiry: options.expiry, stale: false, cas: None })
-                    }
+                    (SetMode::Set, _) | (SetMode::Add, None) | (SetMode::Replace, Some(_)) => Some(Item {
+                        value,
+                        flags: options.flags,
+                        expiry: options.expiry,
+                        stale: false,
+                        cas: None,
+                        tags: mask,
+                    }),
                     (SetMode::Append, Some(old)) => {
                         Some(Item { value: [&old.value[..], &value].concat(), stale: false, cas: None, ..old.clone() })
                     }
@@ -251,7 +281,7 @@ impl Checked {
                 let outcome = self.handle().set(&key, &value, &options, now);
                 if right {
                     assert_eq!(outcome, SetOutcome::Stored { cas: 0 });
-                    self.map.insert(key, Item { value, flags: 0, expiry: NEVER, stale: false, cas: None });
+                    self.map.insert(key, Item { value, flags: 0, expiry: NEVER, stale: false, cas: None, tags: 0 });
                 } else {
                     assert_eq!(outcome, SetOutcome::Exists);
                 }
@@ -304,7 +334,7 @@ impl Checked {
                 let key = key_of(key);
                 let value = number.to_string().into_bytes();
                 self.handle().set(&key, &value, &SetOptions::default(), now);
-                self.map.insert(key, Item { value, flags: 0, expiry: NEVER, stale: false, cas: None });
+                self.map.insert(key, Item { value, flags: 0, expiry: NEVER, stale: false, cas: None, tags: 0 });
             }
             Op::Arith { key, delta, down, initial } => {
                 let key = key_of(key);
@@ -319,7 +349,8 @@ impl Checked {
                 match wanted {
                     None if initial => {
                         assert!(matches!(outcome, ArithOutcome::Value { value: 5, created: true, .. }));
-                        let item = Item { value: b"5".to_vec(), flags: 0, expiry: NEVER, stale: false, cas: None };
+                        let item =
+                            Item { value: b"5".to_vec(), flags: 0, expiry: NEVER, stale: false, cas: None, tags: 0 };
                         self.map.insert(key, item);
                     }
                     None => assert_eq!(outcome, ArithOutcome::NotFound),
@@ -342,7 +373,8 @@ impl Checked {
             Op::Reserve { key, bytes, seed, commit } => {
                 let key = key_of(key);
                 let value = value_of(bytes, seed);
-                let mut reservation = self.handle().reserve(&key, bytes, 3, NEVER, now).unwrap();
+                let (mask, tags) = tags_of(self.handle().store(), seed);
+                let mut reservation = self.handle().reserve_tagged(&key, bytes, 3, NEVER, &tags, now).unwrap();
                 let mut from = 0;
                 while from < value.len() {
                     let upto = value.len().min(from + 1 + usize::from(seed) * 40);
@@ -351,7 +383,7 @@ impl Checked {
                 if commit {
                     let outcome = self.handle().commit(reservation, &SetOptions::default(), now);
                     assert_eq!(outcome, SetOutcome::Stored { cas: 0 });
-                    self.map.insert(key, Item { value, flags: 3, expiry: NEVER, stale: false, cas: None });
+                    self.map.insert(key, Item { value, flags: 3, expiry: NEVER, stale: false, cas: None, tags: mask });
                 }
             }
             Op::Invalidate { key } => {
@@ -373,6 +405,15 @@ impl Checked {
                 self.handle().store().flush(now);
                 self.map.clear();
             }
+            Op::ForgetPrefix { prefix } => {
+                let prefix = PREFIXES[prefix].as_bytes();
+                self.handle().store().forget_prefix(prefix).unwrap();
+                self.map.retain(|key, _| !key.starts_with(prefix));
+            }
+            Op::ForgetTag { tag } => {
+                self.handle().store().forget_tag(&[tag]).unwrap();
+                self.map.retain(|_, item| item.tags >> tag & 1 == 0);
+            }
         }
     }
 
@@ -388,9 +429,9 @@ impl Checked {
         let live = self.map.values().filter(|item| item.expiry > now).count() as u64;
         assert!(stats.items >= live, "{} counted, {live} live", stats.items);
         assert_eq!(stats.evictions, 0, "everything fits, so nothing is evicted");
-        let keys: Vec<_> = self.map.keys().cloned().collect();
-        for key in keys {
-            self.handle().delete(&key, &DeleteOptions::default(), now);
+        // What was forgotten and not given back yet is found here as well.
+        for key in 0..24u8 {
+            self.handle().delete(&key_of(key), &DeleteOptions::default(), now);
         }
         assert_eq!(self.handle().store().stats().items, 0);
         assert_eq!(self.handle().store().stats().bytes, 0);
