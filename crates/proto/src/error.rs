@@ -4,7 +4,8 @@
 
 macro_rules! wire_errors {
     ($($name:ident = $text:literal,)*) => {
-        /// An answer that says no. The text is the wire's, byte for byte that of memcached 1.6.45.
+        /// An answer that says no. The text is the wire's, byte for byte that of memcached 1.6.45 (which has nothing like
+        /// `forget` and tags).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum WireError {
             $(#[doc = concat!("`", $text, "`")] $name,)*
@@ -48,6 +49,10 @@ wire_errors! {
     InvalidMetaArithMode = "CLIENT_ERROR invalid mode for ma M token",
     InvalidMetaInitial = "CLIENT_ERROR invalid numeric initial value",
     InvalidMetaDelta = "CLIENT_ERROR invalid numeric delta value",
+    ForgetUsage = "CLIENT_ERROR usage: forget prefix|tag <name> [noreply]",
+    NotAPrefix = "CLIENT_ERROR a prefix ends with the delimiter, the fourth one at the latest",
+    ForgetHasBackend = "SERVER_ERROR forget is not handed on to a pool's backend",
+    BadTags = "CLIENT_ERROR an item has at most 8 tags of at most 250 bytes",
     FlushAllNotAllowed = "CLIENT_ERROR flush_all not allowed",
     WatchNotAllowed = "CLIENT_ERROR watch commands not allowed",
     CacheDumpNotAllowed = "CLIENT_ERROR stats cachedump not allowed",

@@ -13,6 +13,7 @@ mod base64;
 pub mod binary;
 pub mod client;
 mod error;
+pub mod forget;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 pub mod meta;

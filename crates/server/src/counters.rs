@@ -56,6 +56,7 @@ counters! {
         GetMisses "get_misses" "keys" "Keys asked for and not found.";
         GetExpired "get_expired" "keys" "Keys not found because the item had expired.";
         GetFlushed "get_flushed" "keys" "Keys not found because the item was flushed.";
+        GetForgotten "get_forgotten" "keys" "Keys not found because the item's prefix or a tag of it was forgotten.";
         SetCommands "cmd_set" "commands" "Values that arrived to be stored, by any command.";
         TouchCommands "cmd_touch" "keys" "Keys touched by touch, gat, gats and mg with T, found or not.";
         TouchHits "touch_hits" "keys" "Keys touched and found.";
@@ -97,6 +98,7 @@ counters! {
         Requests "requests" "commands" "Commands executed, well-formed or not.";
         MetaCommands "cmd_meta" "commands" "me commands (memcached counts no other meta command here).";
         FlushCommands "cmd_flush" "commands" "flush_all commands, refused ones included.";
+        ForgetCommands "cmd_forget" "commands" "forget commands and reserved keys, refused ones included.";
         AuthCommands "auth_cmds" "commands" "Authentication attempts.";
         AuthErrors "auth_errors" "commands" "Authentication attempts that failed.";
         IdleKicks "idle_kicks" "connections" "Connections closed because they were idle for too long.";

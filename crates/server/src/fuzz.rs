@@ -97,6 +97,8 @@ mod tests {
         b" noreply\r\n",
         b" 0 0 20000\r\n",
         b"flush_all\r\n",
+        b"forget prefix k:\r\nforget tag t\r\n",
+        b"ms k:1 2 Lt,u\r\nhi\r\n",
         b"version\r\n",
         b"quit\r\n",
         b"stats\r\n",

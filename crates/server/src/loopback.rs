@@ -39,7 +39,7 @@ impl Loopback {
         let settings = Settings { pools: vec![pool], workers: 1, debug_commands: true, ..Settings::default() };
         let books = Arc::<Books>::default();
         let (clock, log) = (Clock::new(), Log::new(settings.verbosity));
-        let pool = match Pool::new(&settings.pools[0], 1, HASH_SEED, &books, &clock, &log) {
+        let pool = match Pool::new(&settings.pools[0], 1, HASH_SEED, b':', &books, &clock, &log) {
             Ok(pool) => Arc::new(pool),
             Err(error) => panic!("expected to make a pool of {memory_bytes} bytes: {error}"),
         };

@@ -38,6 +38,7 @@ impl Pool {
         settings: &PoolSettings,
         workers: usize,
         hash_seed: u64,
+        prefix_delimiter: u8,
         books: &Books,
         clock: &Clock,
         log: &Log,
@@ -52,7 +53,7 @@ impl Pool {
             handles_hint: workers + 1,
             hash_seed,
             huge_pages: settings.huge_pages,
-            prefix_delimiter: b':',
+            prefix_delimiter,
         };
         let store = match &settings.file {
             Some(path) => memory_file::open(path, &settings.name, config, clock.now(), log)
@@ -180,7 +181,7 @@ const MEMORY_GROWTH_MAX: usize = 8;
 const MEMORY_BYTES_MAX_LEAST: usize = 1 << 30;
 
 /// The numbers that only ever grow.
-fn totals(stats: &mut Stats) -> [&mut u64; 9] {
+fn totals(stats: &mut Stats) -> [&mut u64; 13] {
     [
         &mut stats.total_items,
         &mut stats.evictions,
@@ -188,6 +189,10 @@ fn totals(stats: &mut Stats) -> [&mut u64; 9] {
         &mut stats.evicted_active,
         &mut stats.expired_unfetched,
         &mut stats.reclaimed,
+        &mut stats.forgotten,
+        &mut stats.forget_prefix,
+        &mut stats.forget_tag,
+        &mut stats.forget_folded,
         &mut stats.out_of_memory,
         &mut stats.moved_items,
         &mut stats.moved_bytes,

@@ -145,6 +145,9 @@ fn change_pool(pool: &Pool, from: &PoolSettings, to: &mut PoolSettings, outcome:
     if from.grace_seconds != to.grace_seconds {
         note("grace", seconds(from.grace_seconds, to.grace_seconds), Ok(()));
     }
+    if from.reserved_keys != to.reserved_keys {
+        note("reserved_keys", (from.reserved_keys.to_string(), to.reserved_keys.to_string()), Ok(()));
+    }
     if from.huge_pages != to.huge_pages {
         outcome.waiting.push(format!("pool.{name}.huge_pages: {} to {}", from.huge_pages, to.huge_pages));
         to.huge_pages = from.huge_pages;
@@ -184,7 +187,7 @@ pub(crate) fn pools_of(
     let seed = settings.hash_seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
     let pool_of = |wanted: &PoolSettings| match there.iter().chain(leaving).find(|pool| pool.name == wanted.name) {
         Some(pool) => Ok(Arc::clone(pool)),
-        None => Pool::new(wanted, settings.workers, seed, books, clock, log).map(Arc::new),
+        None => Pool::new(wanted, settings.workers, seed, settings.prefix_delimiter, books, clock, log).map(Arc::new),
     };
     settings.pools.iter().map(pool_of).collect()
 }

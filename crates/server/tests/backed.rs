@@ -333,6 +333,17 @@ fn a_flush_reaches_the_backend_and_every_copy() {
 }
 
 #[test]
+fn forget_is_refused_where_it_would_not_reach_the_backend() {
+    let (server, backend) = start_backed(backed(500, 0));
+    let mut client = Client::connect(&server);
+    client.ask("set a:1 0 0 1\r\n1\r\nget a:1\r\n", "STORED\r\nVALUE a:1 0 1\r\n1\r\nEND\r\n");
+    let refused = "SERVER_ERROR forget is not handed on to a pool's backend\r\n";
+    client.ask("forget prefix a:\r\nforget tag t\r\n", [refused, refused].concat());
+    client.ask("get a:1\r\n", "VALUE a:1 0 1\r\n1\r\nEND\r\n");
+    assert_eq!(backend.aside("get a:1\r\n"), "VALUE a:1 0 1\r\n1\r\nEND\r\n");
+}
+
+#[test]
 fn what_was_asked_is_finished_when_the_client_has_gone_or_the_server_stops() {
     let (server, backend) = start_backed(backed(5, 0));
     backend.hold();

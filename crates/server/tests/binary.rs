@@ -192,3 +192,30 @@ fn sasl_lets_in_who_knows_the_password_and_nobody_after_a_failed_attempt() {
     text.expect_close();
     std::fs::remove_file(file).expect("the password file");
 }
+
+#[test]
+fn reserved_keys_forget_by_increment_and_delete_quiet_or_not() {
+    let mut settings = settings();
+    settings.pools[0].reserved_keys = true;
+    let server = start(settings);
+    let mut client = Client::connect(&server);
+    let mut numbers = Vec::new();
+    for (opcode, is_quiet) in [(INCREMENT, false), (DELETE, false), (DELETEQ, true), (INCREMENT, false)] {
+        client.call(&frame(SET, "bin:a").extras(stored(0, 0)).value("1"));
+        assert_eq!(client.call(&frame(GET, "bin:a")).status, 0);
+        let extras = if opcode == INCREMENT { counted(1, 0, 0) } else { Vec::new() };
+        let forget = frame(opcode, "nuthatch:forget:prefix:bin:").extras(extras);
+        if is_quiet {
+            client.send(forget.bytes());
+        } else {
+            let answer = client.call(&forget);
+            assert_eq!(answer.status, 0);
+            if opcode == INCREMENT {
+                numbers.push(u64::from_be_bytes(answer.value.try_into().unwrap()));
+            }
+        }
+        assert_eq!(client.call(&frame(GET, "bin:a")).status, 1);
+    }
+    assert!(numbers[0] < numbers[1], "it rises: {numbers:?}");
+    assert_eq!(client.call(&frame(DELETE, "nuthatch:forget:prefix:bin")).status, 1);
+}

@@ -51,6 +51,38 @@ fn a_flush_reaches_what_its_client_can_reach_and_nothing_else() {
 }
 
 #[test]
+fn forgetting_reaches_what_its_client_can_reach_and_counts_where_it_did() {
+    let server = start(three_pools());
+    let mut first = Client::connect(&server);
+    let mut second = Client::connect_to(address(&server, 1));
+    first.ask("set a:1 0 0 1\r\n1\r\nset page:1 0 0 1\r\n1\r\n", "STORED\r\nSTORED\r\n");
+    second.ask("set a:1 0 0 1\r\n2\r\n", "STORED\r\n");
+    first.ask("forget prefix a:\r\nforget prefix page:\r\nforget tag t\r\n", "OK\r\nOK\r\nOK\r\n");
+    first.ask("get a:1 page:1\r\n", "END\r\n");
+    second.ask("get a:1 page:1\r\n", "VALUE a:1 0 1\r\n2\r\nEND\r\n");
+    first.ask("set page:1 0 0 1\r\n1\r\n", "STORED\r\n");
+    for (name, value) in [
+        ("default:forgotten_prefixes", "2"),
+        ("default:forgotten_tags", "1"),
+        ("default:forget_marks", "3"),
+        ("default:forget_folded", "0"),
+        ("default:get_forgotten", "1"),
+        ("pages:get_forgotten", "2"),
+        ("pages:forgotten", "1"),
+        ("other:forgotten_prefixes", "0"),
+    ] {
+        assert_eq!(first.stat("stats pools", name), value, "{name}");
+    }
+    let name = address(&server, 0);
+    assert_eq!(first.stat("stats listeners", &format!("{name}:cmd_forget")), "3");
+    // What was given back without being asked for shows in time.
+    first.ask("debugtime 300\r\n", "OK\r\n");
+    common::eventually(|| first.stat("stats pools", "default:items") == "0");
+    assert_eq!(first.stat("stats pools", "default:forgotten"), "1");
+    common::eventually(|| first.stat("stats pools", "default:forget_marks") == "0");
+}
+
+#[test]
 fn connections_are_spread_evenly_over_workers() {
     let server = start(three_pools());
     let mut clients: Vec<_> = (0..40).map(|_| Client::connect(&server)).collect();

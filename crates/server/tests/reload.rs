@@ -457,6 +457,22 @@ fn a_dump_in_flight_ends_although_its_pool_went() {
 }
 
 #[test]
+fn reserved_keys_come_and_go_for_those_who_are_connected() {
+    let with = |reserved_keys| {
+        let pool = PoolSettings { reserved_keys, ..PoolSettings::named("default") };
+        Settings { pools: vec![pool], ..settings() }
+    };
+    let server = start(with(false));
+    let mut client = Client::connect(&server);
+    client.ask("set a:1 0 0 1\r\n1\r\ndelete nuthatch:forget:prefix:a:\r\n", "STORED\r\nNOT_FOUND\r\n");
+    client.ask("get a:1\r\n", "VALUE a:1 0 1\r\n1\r\nEND\r\n");
+    assert_eq!(reload(&server, &with(true)).changed, ["pool.default.reserved_keys: false to true"]);
+    client.ask("delete nuthatch:forget:prefix:a:\r\nget a:1\r\n", "DELETED\r\nEND\r\n");
+    assert_eq!(reload(&server, &with(false)).changed, ["pool.default.reserved_keys: true to false"]);
+    client.ask("delete nuthatch:forget:prefix:a:\r\n", "NOT_FOUND\r\n");
+}
+
+#[test]
 fn limits_of_a_pool_follow_and_what_cannot_is_named() {
     let with = |memory_bytes, item_bytes_max, evict| {
         let pool = PoolSettings { memory_bytes, item_bytes_max, evict, ..PoolSettings::named("default") };

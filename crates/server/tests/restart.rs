@@ -256,3 +256,46 @@ fn a_file_that_cannot_be_used_is_one_sentence() {
     assert!(said.contains(sentence), "{said}");
     assert_eq!(get(&mut server.connect(), "a").unwrap(), "1");
 }
+
+#[test]
+fn what_was_forgotten_is_not_there_after_a_stop_or_a_kill() {
+    if is_about_another() {
+        return;
+    }
+    let directory = in_memory();
+    let file = directory.path().join("memory");
+    for is_killed in [false, true] {
+        let end = |server: Spawned| {
+            // Dropped, it is killed.
+            if !is_killed {
+                stop(server, Signal::Usr1);
+            }
+        };
+        let server = start(&file, &[]);
+        let mut conn = server.connect();
+        set(&mut conn, "bin:old", 0, 0, "1");
+        set(&mut conn, "kept", 0, 0, "1");
+        conn.send("ms tagged 1 Lnews\r\n1\r\n");
+        conn.expect("HD");
+        conn.send("forget prefix bin:\r\nforget tag news\r\n");
+        conn.expect("OK");
+        conn.expect("OK");
+        set(&mut conn, "bin:new", 0, 0, "2");
+        end(server);
+        let server = start(&file, &[]);
+        let mut conn = server.connect();
+        for (key, value) in [("bin:old", None), ("tagged", None), ("bin:new", Some("2")), ("kept", Some("1"))] {
+            assert_eq!(get(&mut conn, key).as_deref(), value, "{key}, killed: {is_killed}");
+        }
+        // With the tags they had.
+        conn.send("ms tagged 1 Lnews\r\n1\r\n");
+        conn.expect("HD");
+        end(server);
+        let server = start(&file, &[]);
+        let mut conn = server.connect();
+        conn.send("forget tag news\r\n");
+        conn.expect("OK");
+        assert_eq!((get(&mut conn, "tagged"), get(&mut conn, "kept").as_deref()), (None, Some("1")));
+        end(server);
+    }
+}

@@ -127,3 +127,25 @@ fn watching_is_refused_in_memcacheds_words() {
     let server = start(Settings { watch_enabled: false, ..settings() });
     Client::connect(&server).ask("watch\r\n", "CLIENT_ERROR watch commands not allowed\r\n");
 }
+
+#[test]
+fn forgetting_is_told_so_that_copies_elsewhere_can_be_dropped() {
+    let mut settings = settings();
+    settings.pools[0].reserved_keys = true;
+    let server = start(settings);
+    let mut watcher = watcher(&server, "deletions");
+    let mut client = Client::connect(&server);
+    client.ask("forget prefix a%b:\r\n", "OK\r\n");
+    let told = event(&mut watcher);
+    assert!(told.starts_with("type=forget prefix=a%25b%3A cmd=forget cfd="), "{told}");
+    client.ask(
+        "forget prefix none\r\n",
+        "CLIENT_ERROR a prefix ends with the delimiter, the fourth one at the latest\r\n",
+    );
+    client.ask("forget tag news\r\n", "OK\r\n");
+    assert!(event(&mut watcher).starts_with("type=forget tag=news cmd=forget cfd="));
+    client.ask("delete nuthatch:forget:tag:news\r\n", "DELETED\r\n");
+    assert!(event(&mut watcher).starts_with("type=forget tag=news cmd=delete cfd="));
+    client.ask("md nuthatch:forget:prefix:a:\r\n", "HD\r\n");
+    assert!(event(&mut watcher).starts_with("type=forget prefix=a%3A cmd=md cfd="));
+}

@@ -1,11 +1,12 @@
-//! The commands of operators: `flush_all`, `verbosity`, `cache_memlimit`, `shutdown`, `slabs`, `lru`, `lru_crawler`,
+//! The commands of operators: `flush_all`, `forget`, `verbosity`, `cache_memlimit`, `shutdown`, `slabs`, `lru`, `lru_crawler`,
 //! `watch`, `extstore`, `refresh_certs`, `debugtime`. And what is no command at all.
 //!
 //! None of them is fast; all of them count their arguments, `noreply` included, exactly as memcached does.
 
 use super::{Args, Outcome, Reject, Request, abbreviates};
-use crate::WireError;
+use crate::forget::Forget;
 use crate::num::{decimal_fraction, loose_u32, strict_i32, strict_i64, strict_u32};
+use crate::{KEY_BYTES_MAX, WireError};
 
 /// `flush_all [delay] [noreply]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,6 +185,11 @@ pub(super) fn parse<'a>(args: &Args<'a>) -> Outcome<'a> {
     let noreply = args.noreply();
     let outcome = match args.get(0).unwrap_or_default() {
         b"flush_all" => Ok(Request::FlushAll(FlushAll { delay: delay(args, noreply), noreply })),
+        b"forget" => match *args.all() {
+            [_, word, name] => forget(word, name, false),
+            [_, word, name, b"noreply"] => forget(word, name, true),
+            _ => Err(WireError::ForgetUsage),
+        },
         b"verbosity" => args
             .get(1)
             .and_then(strict_u32)
@@ -227,6 +233,13 @@ fn delay(args: &Args<'_>, noreply: bool) -> Result<i32, WireError> {
         return Ok(0);
     }
     args.get(1).and_then(strict_i32).ok_or(WireError::InvalidExptime)
+}
+
+fn forget<'a>(word: &[u8], name: &'a [u8], noreply: bool) -> Result<Request<'a>, WireError> {
+    if name.len() > KEY_BYTES_MAX {
+        return Err(WireError::BadCommandLineFormat);
+    }
+    Forget::named(word, name).map(|what| Request::Forget { what, noreply }).ok_or(WireError::ForgetUsage)
 }
 
 fn shutdown(args: &Args<'_>) -> Result<ShutdownMode, WireError> {

@@ -31,6 +31,7 @@ pub use stats::{Detail, Stats};
 pub use store::{Store, Verb};
 pub use touch::Touch;
 
+use crate::forget::Forget;
 use crate::meta::{Meta, MetaArith, MetaDebug, MetaSet};
 use crate::scan::{self, Tokens};
 use crate::{KEY_BYTES_MAX, LINE_BYTES_MAX, WireError, meta};
@@ -116,6 +117,13 @@ pub enum Request<'a> {
     MetaDebug(MetaDebug<'a>),
     /// `flush_all [delay]`.
     FlushAll(FlushAll),
+    /// `forget prefix|tag <name>`, which memcached does not know.
+    Forget {
+        /// What is to be forgotten.
+        what: Forget<'a>,
+        /// No answer is wanted.
+        noreply: bool,
+    },
     /// `version`.
     Version,
     /// `quit`: close without an answer.

@@ -2,6 +2,7 @@
 
 use super::{BadRequest, check_text_key, check_value};
 use crate::ascii::Verb;
+use crate::forget::Forget;
 use crate::num::{push_i64, push_u64};
 
 /// `get`; at least one key.
@@ -129,6 +130,17 @@ pub fn flush_all(out: &mut Vec<u8>, delay: Option<i32>, noreply: bool) {
     end(out, noreply);
 }
 
+/// `forget`, which a memcached answers with `ERROR`.
+pub fn forget(out: &mut Vec<u8>, what: Forget<'_>, noreply: bool) -> Result<(), BadRequest> {
+    check_text_key(what.name())?;
+    out.extend_from_slice(b"forget ");
+    out.extend_from_slice(what.word().as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(what.name());
+    end(out, noreply);
+    Ok(())
+}
+
 /// `version`.
 pub const VERSION: &[u8] = b"version\r\n";
 
@@ -215,6 +227,11 @@ mod tests {
             let line = sent(|out| touch(out, b"k", -5, noreply));
             let Request::Touch(got) = request(&line) else { panic!() };
             assert_eq!(got, Touch { key: b"k", exptime: -5, noreply });
+            for what in [Forget::Prefix(b"bin:"), Forget::Tag(b"noreply")] {
+                let line = sent(|out| forget(out, what, noreply));
+                let Request::Forget { what: got, noreply: quiet } = request(&line) else { panic!() };
+                assert_eq!((got, quiet), (what, noreply));
+            }
             for delay in [None, Some(0), Some(30)] {
                 let mut line = Vec::new();
                 flush_all(&mut line, delay, noreply);
@@ -236,6 +253,7 @@ mod tests {
         assert_eq!(get(&mut out, &[b"a", b"b c"]), Err(BadRequest::KeyNotText));
         assert_eq!(store(&mut out, Verb::Set, b"a\r\nb", b"v", StoreOptions::default()), Err(BadRequest::KeyNotText));
         assert_eq!(delete(&mut out, b"", false), Err(BadRequest::KeyEmpty));
+        assert_eq!(forget(&mut out, Forget::Tag(b"a b"), false), Err(BadRequest::KeyNotText));
         assert_eq!(incr(&mut out, &[b'k'; 251], 1, false), Err(BadRequest::KeyTooLong { key_bytes: 251 }));
         assert_eq!(decr(&mut out, b" ", 1, false), Err(BadRequest::KeyNotText));
         assert_eq!(touch(&mut out, b"\n", 1, false), Err(BadRequest::KeyNotText));

@@ -12,8 +12,8 @@ const OPAQUE_BYTES_MAX: usize = 32;
 
 /// Checked flags.
 ///
-/// `P` and `L` are accepted anywhere and mean nothing (they are for proxies); so are flags that another meta command
-/// knows. Expiry times are as the client wrote them, in seconds: see [`Store::exptime`](crate::ascii::Store::exptime).
+/// `P` and `L` are accepted anywhere and mean nothing (they are for proxies), but for the tags behind the `L` of a set
+/// ([`crate::forget`]); so are flags that another meta command knows. Expiry times are as the client wrote them, in seconds: see [`Store::exptime`](crate::ascii::Store::exptime).
 ///
 /// Only which letters were given is kept beside the tokens, and an argument is read when it is asked for: most requests
 /// have none, and a small request is cheaper to hand on than a number is to read.

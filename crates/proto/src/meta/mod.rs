@@ -158,6 +158,9 @@ pub(crate) fn parse_set<'a>(key_token: &'a [u8], value_bytes: u32, flags: &'a [u
     if !flags.opaque_fits() {
         return Err(WireError::OpaqueTooLong);
     }
+    if flags.has(b'L') && !crate::forget::tags_fit(&flags) {
+        return Err(WireError::BadTags);
+    }
     Ok(MetaSet { meta: Meta { key_token, flags }, value_bytes, mode })
 }
 

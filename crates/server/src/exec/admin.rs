@@ -1,4 +1,4 @@
-//! The operators' text commands: flush, memory limit, verbosity, watch, the crawler's and the slabs' and LRU's knobs,
+//! The operators' text commands: flush, forget, memory limit, verbosity, watch, the crawler's and the slabs' and LRU's knobs,
 //! shutdown, debugtime.
 
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use nuthatch_proto::ascii::{
 };
 
 use super::dump::{Dump, Style};
+use super::forget::forget;
 use super::{Exec, stats};
 use crate::counters::ListenerCounter;
 use crate::log::Level;
@@ -45,6 +46,7 @@ pub(crate) fn execute(exec: &mut Exec<'_>, request: &Request<'_>) -> Verdict {
                 .map_or_else(|error| refuse_flush(exec).map_or(Err(error), Err), |delay| flush(exec, i64::from(delay)));
             (flushed, *noreply)
         }
+        Request::Forget { what, noreply } => (forget(exec, *what, "forget").map(drop), *noreply),
         Request::Verbosity { level, noreply } => {
             exec.shared.log.set_level(*level);
             (Ok(()), *noreply)

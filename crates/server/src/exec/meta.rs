@@ -1,6 +1,7 @@
 //! Meta commands: `mg`, `ms`, `md`, `ma`, `me`.
 
 use nuthatch_proto::WireError;
+use nuthatch_proto::forget;
 use nuthatch_proto::meta::reply::{self, Code, Item, Recache};
 use nuthatch_proto::meta::{KEY_SCRATCH, Meta, MetaArith, MetaDebug, MetaSet, SetMode as MetaMode};
 use nuthatch_store::{
@@ -164,6 +165,10 @@ pub(crate) fn plan(exec: &Exec<'_>, set: &MetaSet<'_>, key: &[u8]) -> Plan {
     plan.options.cas = flags.new_cas();
     plan.options.invalidate = flags.has(b'I') && mode == SetMode::Set && compare.is_some();
     plan.options.want_cas = flags.has(b'c');
+    if flags.has(b'L') {
+        // What the codec let through fits, and of tags that did not an item would have none.
+        plan.tags = exec.handles[plan.pool].store().tags(forget::tags(flags)).ok().map(Box::new);
+    }
     if matches!(mode, SetMode::Append | SetMode::Prepend) {
         plan.options.vivify = flags.vivify().map(|exptime| expiry(Some(exptime)));
     }

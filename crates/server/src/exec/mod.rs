@@ -7,6 +7,7 @@ pub(crate) mod admin;
 pub(crate) mod binary;
 pub(crate) mod deliver;
 pub(crate) mod dump;
+pub(crate) mod forget;
 pub(crate) mod meta;
 pub(crate) mod stats;
 pub(crate) mod stats_tables;
@@ -113,6 +114,7 @@ impl Exec<'_> {
             match self.handles[pool].miss_reason() {
                 Miss::Expired => self.count(pool, PoolCounter::GetExpired),
                 Miss::Flushed => self.count(pool, PoolCounter::GetFlushed),
+                Miss::Forgotten => self.count(pool, PoolCounter::GetForgotten),
                 _ => {}
             }
         }
@@ -155,6 +157,7 @@ impl Exec<'_> {
                 (Some(_), _) => "found",
                 (None, Miss::Expired) => "expired",
                 (None, Miss::Flushed) => "flushed",
+                (None, Miss::Forgotten) => "forgotten",
                 (None, _) => "not_found",
             };
             line.push_str("type=item_get key=");

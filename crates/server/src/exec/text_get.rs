@@ -86,7 +86,7 @@ fn several<'k>(exec: &mut Exec<'_>, pool: usize, keys: &[&'k [u8]], lookup: Look
     if exec.out.is_full() {
         return Err(keys[0]);
     }
-    let (mut hits, mut expired, mut flushed) = (0, 0, 0);
+    let (mut hits, mut expired, mut flushed, mut forgotten) = (0, 0, 0, 0);
     let Exec { handles, live, out, .. } = exec;
     let done = handles[pool].get_many(keys, exec.now, |number, found| {
         match found {
@@ -96,6 +96,7 @@ fn several<'k>(exec: &mut Exec<'_>, pool: usize, keys: &[&'k [u8]], lookup: Look
             }
             Err(Miss::Expired) => expired += 1,
             Err(Miss::Flushed) => flushed += 1,
+            Err(Miss::Forgotten) => forgotten += 1,
             Err(_) => {}
         }
         if out.is_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -107,6 +108,7 @@ fn several<'k>(exec: &mut Exec<'_>, pool: usize, keys: &[&'k [u8]], lookup: Look
         (PoolCounter::GetMisses, done as u64 - hits),
         (PoolCounter::GetExpired, expired),
         (PoolCounter::GetFlushed, flushed),
+        (PoolCounter::GetForgotten, forgotten),
     ] {
         counters.add(exec.worker, counter, number);
     }

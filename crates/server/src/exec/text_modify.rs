@@ -2,9 +2,10 @@
 
 use nuthatch_proto::WireError;
 use nuthatch_proto::ascii::{Arith, Delete, Touch, reply};
-use nuthatch_store::{ArithOptions, ArithOutcome, DeleteOptions, DeleteOutcome};
+use nuthatch_store::{ArithOptions, ArithOutcome, DeleteOptions, DeleteOutcome, NEVER};
 
 use super::Exec;
+use super::forget::{forget, reserved};
 use crate::conn::Output;
 use crate::counters::PoolCounter;
 
@@ -27,6 +28,9 @@ pub(crate) fn deleted(out: &mut Output, request: &Delete<'_>, outcome: DeleteOut
 /// Deletes or invalidates for any protocol. `command` is memcached's name of the command.
 pub(crate) fn delete_key(exec: &mut Exec<'_>, key: &[u8], options: &DeleteOptions, command: &str) -> DeleteOutcome {
     let pool = exec.pool_of(key);
+    if let Some(what) = reserved(exec, pool, key) {
+        return forget(exec, what, command).map_or(DeleteOutcome::NotFound, |_| DeleteOutcome::Deleted);
+    }
     let mut value_bytes = 0;
     if exec.observed {
         exec.observe_lookup(pool, key);
@@ -69,6 +73,18 @@ pub(crate) fn counted(out: &mut Output, request: &Arith<'_>, outcome: ArithOutco
 /// Increments or decrements for any protocol.
 pub(crate) fn arith_key(exec: &mut Exec<'_>, key: &[u8], options: &ArithOptions) -> ArithOutcome {
     let pool = exec.pool_of(key);
+    if !options.decrement
+        && let Some(what) = reserved(exec, pool, key)
+    {
+        return forget(exec, what, "incr").map_or(ArithOutcome::NotFound, |value| ArithOutcome::Value {
+            value,
+            cas: 0,
+            expiry: NEVER,
+            fetched_before: false,
+            last_access: exec.now,
+            created: false,
+        });
+    }
     if exec.observed {
         exec.observe_lookup(pool, key);
     }

@@ -3,7 +3,7 @@
 
 use nuthatch_proto::WireError;
 use nuthatch_proto::ascii::{Store, Verb, reply};
-use nuthatch_store::{Reservation, Seconds, SetMode, SetOptions, SetOutcome};
+use nuthatch_store::{Reservation, Seconds, SetMode, SetOptions, SetOutcome, Tags};
 
 use super::{Exec, StoreEvent, command_name};
 use crate::counters::PoolCounter;
@@ -13,6 +13,8 @@ use crate::counters::PoolCounter;
 pub(crate) struct Plan {
     pub(crate) pool: usize,
     pub(crate) options: SetOptions,
+    /// Hardly any item has some.
+    pub(crate) tags: Option<Box<Tags>>,
     /// Whether the client gave a CAS unique to compare, whatever became of it.
     pub(crate) compares: bool,
     /// With CAS disabled an item has no unique to compare; then a comparison is "is it there".
@@ -23,8 +25,13 @@ impl Plan {
     /// A plan that stores `mode`, comparing with `compare`.
     pub(crate) fn new(exec: &Exec<'_>, key: &[u8], mode: SetMode, compare: Option<u64>) -> Plan {
         let options = SetOptions { mode, compare, ..SetOptions::default() };
-        let mut plan =
-            Plan { pool: exec.pool_of(key), options, compares: compare.is_some(), absent_is_not_found: false };
+        let mut plan = Plan {
+            pool: exec.pool_of(key),
+            options,
+            tags: None,
+            compares: compare.is_some(),
+            absent_is_not_found: false,
+        };
         if plan.compares && !exec.live.settings.cas_enabled {
             plan.options.compare = None;
             if mode == SetMode::Set {
@@ -55,7 +62,11 @@ pub(crate) fn store_whole(exec: &mut Exec<'_>, key: &[u8], value: &[u8], plan: &
     if exec.observed {
         exec.observe_lookup(plan.pool, key);
     }
-    let outcome = exec.handles[plan.pool].set(key, value, &plan.options, exec.now);
+    let handle = &mut exec.handles[plan.pool];
+    let outcome = match &plan.tags {
+        None => handle.set(key, value, &plan.options, exec.now),
+        Some(tags) => handle.set_tagged(key, value, &plan.options, tags, exec.now),
+    };
     concluded(exec, key, value.len(), plan, outcome)
 }
 
@@ -67,7 +78,8 @@ pub(crate) fn reserve(
     plan: &Plan,
 ) -> Result<Reservation, SetOutcome> {
     let (flags, expiry) = (plan.options.flags, plan.options.expiry);
-    let reserved = exec.handles[plan.pool].reserve(key, value_bytes, flags, expiry, exec.now);
+    let tags = plan.tags.as_deref().unwrap_or(&Tags::NONE);
+    let reserved = exec.handles[plan.pool].reserve_tagged(key, value_bytes, flags, expiry, tags, exec.now);
     reserved.map_err(|outcome| {
         if plan.options.mode == SetMode::Set {
             // No stale value may stay behind a set that was refused.

@@ -47,6 +47,7 @@ pub(super) struct Draft {
     pub(super) item_bytes_max: Option<usize>,
     pub(super) evict: Option<bool>,
     pub(super) huge_pages: Option<bool>,
+    pub(super) reserved_keys: Option<bool>,
     pub(super) memory_file: Option<PathBuf>,
 
     /// `-Z`
@@ -125,6 +126,7 @@ impl Draft {
             ("-I", self.item_bytes_max.is_some()),
             ("-M", self.evict.is_some()),
             ("-L", self.huge_pages.is_some()),
+            ("-o reserved_keys", self.reserved_keys.is_some()),
             ("-e", self.memory_file.is_some()),
         ];
         if let Some((flag, _)) = flags.iter().find(|(_, given)| *given) {
@@ -140,6 +142,7 @@ impl Draft {
             pool.memory_bytes = self.memory_bytes.unwrap_or(pool.memory_bytes);
             pool.evict = self.evict.unwrap_or(pool.evict);
             pool.huge_pages = self.huge_pages.unwrap_or(pool.huge_pages);
+            pool.reserved_keys = self.reserved_keys.unwrap_or(pool.reserved_keys);
             if self.memory_file.is_some() {
                 pool.file = self.memory_file.take();
             }

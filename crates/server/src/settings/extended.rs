@@ -1,4 +1,4 @@
-//! The table of `-o` options, memcached's whole set.
+//! The table of `-o` options: memcached's whole set, and what only Nuthatch has.
 //!
 //! Most tune mechanisms that a log-structured store does not have (slab classes, LRU queues, a hash table that grows): those are
 //! checked as memcached checks them, reported by `stats settings`, and said to be without effect at `-v`.
@@ -23,6 +23,7 @@ pub(super) static EXTENDED: &[Group<Draft>] = &[
     Group { title: "External storage", knobs: EXTSTORE },
     Group { title: "Proxy", knobs: PROXY },
     Group { title: "Process", knobs: PROCESS },
+    Group { title: "Not memcached's", knobs: OWN },
 ];
 
 const U32_MAX: i64 = u32::MAX as i64;
@@ -506,6 +507,12 @@ const PROXY: &[Opt] = &[
         .effect(Effect::Nothing)
         .hidden(),
 ];
+
+const OWN: &[Opt] = &[Opt::new(
+    "reserved_keys",
+    "delete or incr of nuthatch:forget:prefix:NAME or nuthatch:forget:tag:NAME forgets all items of a prefix or tag",
+    Action::Switch(|d, _| d.reserved_keys = Some(true)),
+)];
 
 const PROCESS: &[Opt] = &[
     Opt::new("modern", "future defaults; memcached has none at present", Action::Switch(|_, _| {}))

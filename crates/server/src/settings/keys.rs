@@ -128,7 +128,7 @@ pub(super) static SERVER: &[Knob<Draft>] = &[
     .default("false"),
     Knob::<Draft>::new(
         "prefix_delimiter",
-        "the character that ends a key's prefix in stats detail (-D)",
+        "the character that ends a key's prefix, in stats detail and, from the next start on, where a prefix is forgotten (-D)",
         Action::Text {
             expected: "one character",
             set: |d, text| match text.as_bytes() {
@@ -251,6 +251,12 @@ pub(super) static POOL: &[Knob<PoolDraft>] = &[
     )
     .default("false")
     .at_restart(),
+    Knob::<PoolDraft>::new(
+        "reserved_keys",
+        "delete or incr of nuthatch:forget:prefix:NAME or nuthatch:forget:tag:NAME forgets all items of a prefix or tag (-o reserved_keys)",
+        Action::Switch(|d, on| d.pool.reserved_keys = on),
+    )
+    .default("false"),
     Knob::<PoolDraft>::new(
         "file",
         "keep items in this file, so that they are there after a restart; best on a file system in memory (-e)",

@@ -129,6 +129,8 @@ pub struct PoolSettings {
     pub evict: bool,
     /// `-L`: ask the kernel for huge pages.
     pub huge_pages: bool,
+    /// Deleting or incrementing a key of `nuthatch:forget:` forgets a prefix or a tag.
+    pub reserved_keys: bool,
     /// `-e`: the file that keeps its items over a restart.
     pub file: Option<PathBuf>,
     /// What answers its misses and takes its writes, by its name; the pool then holds copies.
@@ -347,6 +349,7 @@ impl PoolSettings {
             item_bytes_max: MIB as usize,
             evict: true,
             huge_pages: false,
+            reserved_keys: false,
             file: None,
             backend: None,
             ttl_max_seconds: 5,
