@@ -188,6 +188,7 @@ const TEXT: &[&[u8]] = &[
     b"watch fetchers mutations\r\n",
     b"cache_memlimit 64\r\n",
     b"flush_all 0\r\n",
+    b"forget prefix key:\r\n",
     b"quit\r\n",
     b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
     b"\r\n",

@@ -41,10 +41,14 @@ clients! {
     php_memcached_works_over_unix: Unix, ["php", "php/memcached_test.php"];
     php_memcache_works_over_tcp: Tcp, ["php", "php/memcache_test.php"];
     php_memcache_works_over_unix: Unix, ["php", "php/memcache_test.php"];
+    php_clients_forget_prefixes_over_tcp: Tcp, ["php", "php/forget_test.php"];
+    php_clients_forget_prefixes_over_unix: Unix, ["php", "php/forget_test.php"];
     pylibmc_works_over_tcp: Tcp, ["{clients}/python/bin/python", "python/pylibmc_test.py"];
     pylibmc_works_over_unix: Unix, ["{clients}/python/bin/python", "python/pylibmc_test.py"];
     pymemcache_works_over_tcp: Tcp, ["{clients}/python/bin/python", "python/pymemcache_test.py"];
     pymemcache_works_over_unix: Unix, ["{clients}/python/bin/python", "python/pymemcache_test.py"];
+    pymemcache_forgets_prefixes_and_tags_over_tcp: Tcp, ["{clients}/python/bin/python", "python/forget_test.py"];
+    pymemcache_forgets_prefixes_and_tags_over_unix: Unix, ["{clients}/python/bin/python", "python/forget_test.py"];
     pymemcache_works_over_tls: Tcp, ["{clients}/python/bin/python", "python/tls_test.py"];
     python_binary_memcached_works_over_tcp: Tcp, ["{clients}/python/bin/python", "python/bmemcached_test.py"];
     python_binary_memcached_works_over_unix: Unix, ["{clients}/python/bin/python", "python/bmemcached_test.py"];
@@ -76,9 +80,15 @@ fn run(over: Over, program: &[&str]) {
         println!("not run: memcached's own tests are for Nuthatch; memcached has run them itself");
         return;
     }
+    let forgets = program.iter().any(|word| word.contains("forget_test"));
+    if forgets && spawn::other_server().is_some() {
+        println!("not run: memcached forgets no prefixes");
+        return;
+    }
+    let launch = if forgets { Launch::debug().args(["-o", "reserved_keys"]) } else { Launch::debug() };
     let server = match over {
-        Over::Tcp => Launch::debug().start(),
-        Over::Unix => Launch::debug().unix().start(),
+        Over::Tcp => launch.start(),
+        Over::Unix => launch.unix().start(),
     };
     // For clients that spread keys over several servers.
     let more: Vec<_> = (0..3).map(|_| Launch::memcached().start()).collect();
