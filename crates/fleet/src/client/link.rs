@@ -1,7 +1,7 @@
 //! One connection to one server, shared by all who ask that server: many requests wait for their answers on it at once.
 //!
 //! Owns the requests that have not been sent, the queue of answers that are due, and what they are waited for by. A request
-//! is encoded straight into the buffer that the [driver](super::driver) sends next, so what many tasks ask at the same
+//! is encoded straight into the buffer that the [driver] sends next, so what many tasks ask at the same
 //! time leaves in one write. Nothing here waits or reads a socket. No lock is held while a waker is called.
 //!
 //! A *generation* is one connection's life. Whoever ends it (the driver on an error, a tick on a deadline) answers all
