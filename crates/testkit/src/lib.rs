@@ -21,6 +21,7 @@ pub mod faulty;
 pub mod hostile;
 pub mod model;
 pub mod program;
+pub mod origin;
 pub mod spawn;
 pub mod transcript;
 pub mod wire;

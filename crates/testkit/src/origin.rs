@@ -1,0 +1,233 @@
+//! A scripted web server: it counts what it is asked, answers as its script says, and misbehaves on request.
+//!
+//! One thread a connection, blocking: what a test holds back by a [`Gate`] stays back until the test opens it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long anything waits for a test that has gone wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A request as it arrived.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The method.
+    pub method: String,
+    /// The target.
+    pub target: String,
+    /// Names in lower case, and values.
+    pub fields: Vec<(String, String)>,
+    /// The body, without its framing.
+    pub body: Vec<u8>,
+}
+
+impl Request {
+    /// The value of a field, the first if there are several.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// Where a script answers.
+pub struct Answer<'a> {
+    stream: &'a mut TcpStream,
+    is_open: &'a mut bool,
+}
+
+impl Answer<'_> {
+    /// Sends bytes as they are.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        *self.is_open &= self.stream.write_all(bytes.as_ref()).is_ok();
+    }
+
+    /// A whole answer: a status with its reason, header lines without their ends, a body.
+    pub fn reply(&mut self, status: &str, lines: &[&str], body: impl AsRef<[u8]>) {
+        let body = body.as_ref();
+        let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
+        let head = format!("HTTP/1.1 {status}\r\n{lines}Content-Length: {}\r\n\r\n", body.len());
+        self.send([head.as_bytes(), body].concat());
+    }
+
+    /// Closes the connection in order.
+    pub fn close(&mut self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
+        *self.is_open = false;
+    }
+
+    /// What the client sends after its request, as another protocol.
+    pub fn take(&mut self, bytes: usize) -> Vec<u8> {
+        let mut taken = vec![0; bytes];
+        match self.stream.read_exact(&mut taken) {
+            Ok(()) => taken,
+            Err(_) => {
+                *self.is_open = false;
+                Vec::new()
+            }
+        }
+    }
+}
+
+/// Something that a test opens.
+#[derive(Clone, Debug, Default)]
+pub struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    /// Whoever waits goes on, and whoever comes.
+    pub fn open(&self) {
+        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.0.1.notify_all();
+    }
+
+    /// Waits until it is open.
+    ///
+    /// # Panics
+    /// When nobody opens it.
+    pub fn wait(&self) {
+        let is_open = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (is_open, _) =
+            self.0.1.wait_timeout_while(is_open, PATIENCE, |is_open| !*is_open).unwrap_or_else(PoisonError::into_inner);
+        assert!(*is_open, "nobody opens the gate");
+    }
+}
+
+/// A web server that runs. Dropped, it accepts no more.
+#[derive(Debug)]
+pub struct Origin {
+    address: SocketAddr,
+    requests: Arc<Mutex<Vec<Request>>>,
+    connections: Arc<AtomicUsize>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Origin {
+    /// Starts one on a port of its own; `script` answers each request.
+    ///
+    /// # Panics
+    /// When there is no port.
+    pub fn start(script: impl Fn(&Request, &mut Answer<'_>) + Send + Sync + 'static) -> Origin {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (script, requests) = (Arc::new(script), Arc::<Mutex<Vec<Request>>>::default());
+        let (connections, is_over) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+        let origin = Origin {
+            address,
+            requests: Arc::clone(&requests),
+            connections: Arc::clone(&connections),
+            is_over: Arc::clone(&is_over),
+        };
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if is_over.load(Ordering::Acquire) {
+                    return;
+                }
+                let Ok(stream) = stream else { continue };
+                connections.fetch_add(1, Ordering::Relaxed);
+                let (script, requests) = (Arc::clone(&script), Arc::clone(&requests));
+                std::thread::spawn(move || serve(stream, &*script, &requests));
+            }
+        });
+        origin
+    }
+
+    /// `http://127.0.0.1:PORT`
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Everything it was asked, in order.
+    pub fn requests(&self) -> Vec<Request> {
+        lock(&self.requests).clone()
+    }
+
+    /// How often it was asked.
+    pub fn count(&self) -> usize {
+        lock(&self.requests).len()
+    }
+
+    /// How often it was asked for `target`.
+    pub fn count_of(&self, target: &str) -> usize {
+        lock(&self.requests).iter().filter(|request| request.target == target).count()
+    }
+
+    /// Connections that it accepted.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Origin {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        // Wakes who accepts.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn serve(
+    stream: TcpStream,
+    script: &(dyn Fn(&Request, &mut Answer<'_>) + Send + Sync),
+    requests: &Mutex<Vec<Request>>,
+) {
+    let _ = stream.set_read_timeout(Some(PATIENCE));
+    let _ = stream.set_nodelay(true);
+    let Ok(mut writer) = stream.try_clone() else { return };
+    let mut reader = BufReader::new(stream);
+    let mut is_open = true;
+    while is_open && let Some(request) = read_request(&mut reader) {
+        lock(requests).push(request.clone());
+        script(&request, &mut Answer { stream: &mut writer, is_open: &mut is_open });
+    }
+    let _ = writer.shutdown(Shutdown::Both);
+}
+
+fn read_request(reader: &mut impl BufRead) -> Option<Request> {
+    let line = read_line(reader)?;
+    let mut words = line.split(' ');
+    let (method, target) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let mut fields = Vec::new();
+    loop {
+        let line = read_line(reader)?;
+        if line.is_empty() {
+            break;
+        }
+        let (name, value) = line.split_once(':')?;
+        fields.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+    }
+    let mut request = Request { method, target, fields, body: Vec::new() };
+    if request.field("transfer-encoding").is_some() {
+        loop {
+            let bytes = usize::from_str_radix(read_line(reader)?.trim(), 16).ok()?;
+            let mut chunk = vec![0; bytes];
+            reader.read_exact(&mut chunk).ok()?;
+            request.body.extend_from_slice(&chunk);
+            read_line(reader)?;
+            if bytes == 0 {
+                break;
+            }
+        }
+    } else if let Some(length) = request.field("content-length") {
+        request.body = vec![0; length.parse().ok()?];
+        reader.read_exact(&mut request.body).ok()?;
+    }
+    Some(request)
+}
+
+fn read_line(reader: &mut impl BufRead) -> Option<String> {
+    let mut line = String::new();
+    match reader.read_line(&mut line) {
+        Ok(0) | Err(_) => None,
+        Ok(_) => Some(line.trim_end_matches(['\r', '\n']).to_owned()),
+    }
+}
