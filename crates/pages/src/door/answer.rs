@@ -1,0 +1,234 @@
+//! Answers: a stored page as one client asked for it, and what every answer says of itself.
+
+use std::sync::{Arc, LazyLock};
+
+use bytes::Bytes;
+use http::header::{
+    AGE, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE, HeaderValue,
+    VIA,
+};
+use http::{HeaderMap, HeaderName, Response, StatusCode};
+
+use super::body::{PageBody, Part};
+use super::log::ResultCode;
+use super::shelf::Page;
+use super::site::Announce;
+use crate::negotiate::{self, Accepted, Coding, DecodeLimits, Decoder};
+use crate::rules::announce::{Forward, Handled, cache_status};
+use crate::rules::range::{self, Multipart, Selected};
+use crate::rules::validate::{self, Precondition};
+use crate::rules::{Asked, UnixSeconds};
+
+const X_CACHE: HeaderName = HeaderName::from_static("x-cache");
+const X_CACHE_LOOKUP: HeaderName = HeaderName::from_static("x-cache-lookup");
+const X_SERVED_BY: HeaderName = HeaderName::from_static("x-served-by-memcached");
+const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
+
+/// What is announced, made once so that an answer copies nothing. Leaked: it lives as long as the process.
+static HIT: LazyLock<&'static str> = LazyLock::new(|| format!("HIT from {}", host_name()).leak());
+static MISS: LazyLock<&'static str> = LazyLock::new(|| format!("MISS from {}", host_name()).leak());
+
+/// What this machine calls itself, where that can stand in a field.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name: String = name.trim().chars().filter(|c| c.is_ascii_alphanumeric() || ".-_".contains(*c)).collect();
+    if name.is_empty() { "nuthatch".to_owned() } else { name }
+}
+
+/// How an answer came about, for who reads it and for the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct How {
+    pub(crate) code: ResultCode,
+    /// Why the origin was asked, if it was.
+    pub(crate) forward: Option<Forward>,
+    pub(crate) is_stored: bool,
+    pub(crate) ttl_seconds: i64,
+}
+
+impl How {
+    /// Served from memory.
+    pub(crate) fn hit(code: ResultCode, ttl_seconds: i64) -> How {
+        How { code, forward: None, is_stored: false, ttl_seconds }
+    }
+
+    /// Asked for.
+    pub(crate) fn forwarded(code: ResultCode, reason: Forward, is_stored: bool) -> How {
+        How { code, forward: Some(reason), is_stored, ttl_seconds: 0 }
+    }
+}
+
+/// Has an answer say how it came about.
+pub(crate) fn announce(announce: Announce, how: How, port: u16, status: StatusCode, headers: &mut HeaderMap) {
+    let is_hit = how.code.is_hit();
+    if announce.x_cache {
+        headers.insert(X_CACHE, HeaderValue::from_static(if is_hit { &HIT } else { &MISS }));
+    }
+    if announce.x_cache_lookup {
+        let line = format!("{}:{port}", if is_hit { *HIT } else { *MISS });
+        if let Ok(value) = HeaderValue::try_from(line) {
+            headers.insert(X_CACHE_LOOKUP, value);
+        }
+    }
+    if announce.served_by && is_hit {
+        headers.insert(X_SERVED_BY, HeaderValue::from_static("true"));
+    }
+    if announce.cache_status {
+        let handled = match how.forward {
+            None => Handled::Hit { ttl_seconds: how.ttl_seconds },
+            Some(reason) => Handled::Forwarded {
+                reason,
+                status: Some(status.as_u16()),
+                stored: how.is_stored,
+                collapsed: how.code == ResultCode::CollapsedMiss,
+            },
+        };
+        if let Ok(value) = HeaderValue::try_from(cache_status("nuthatch", handled, None)) {
+            headers.append(CACHE_STATUS, value);
+        }
+    }
+    if announce.via {
+        // The protocol that the response came by: ours with origins is HTTP/1.1.
+        headers.append(VIA, HeaderValue::from_static("1.1 nuthatch"));
+    }
+}
+
+/// What a stored page is answered with: as its client asked for it.
+pub(crate) fn of_page(page: Page, asked: &Asked, request: &HeaderMap, now: UnixSeconds) -> Response<PageBody> {
+    if page.coding != Coding::Identity && !Accepted::of(request).takes(page.coding) {
+        return decoded(page, asked, request, now);
+    }
+    let bytes = page.body_bytes();
+    let Page { mut status, mut headers, policy, value, body_at, .. } = page;
+    headers.insert(AGE, HeaderValue::from(policy.age_seconds(now)));
+    if asked.plain() && !asked.head {
+        return respond(status, headers, PageBody::page(value, body_at, body_at + bytes));
+    }
+    if asked.conditional {
+        match validate::evaluate(request, status, &headers) {
+            Precondition::Proceed => {}
+            Precondition::NotModified => {
+                let mut not_modified = validate::not_modified(&headers);
+                not_modified.insert(AGE, HeaderValue::from(policy.age_seconds(now)));
+                return respond(StatusCode::NOT_MODIFIED, not_modified, PageBody::empty());
+            }
+            Precondition::Failed => return sentence(StatusCode::PRECONDITION_FAILED, "the precondition does not hold"),
+        }
+    }
+    if asked.head {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes));
+        return respond(status, headers, PageBody::empty());
+    }
+    let body = match range::select(request, status, &headers, bytes as u64) {
+        Selected::Whole => PageBody::page(value, body_at, body_at + bytes),
+        Selected::One(part) => {
+            status = StatusCode::PARTIAL_CONTENT;
+            if let Ok(value) = HeaderValue::try_from(range::content_range(&part, bytes as u64)) {
+                headers.insert(CONTENT_RANGE, value);
+            }
+            PageBody::page(value, body_at + part.start as usize, body_at + part.end as usize)
+        }
+        Selected::Many(parts) => {
+            status = StatusCode::PARTIAL_CONTENT;
+            let framing = Multipart::new(&parts, bytes as u64, headers.get(CONTENT_TYPE), seed());
+            if let Ok(value) = HeaderValue::try_from(framing.content_type.as_str()) {
+                headers.insert(CONTENT_TYPE, value);
+            }
+            let piece = |(head, range): (Vec<u8>, std::ops::Range<u64>)| {
+                let range = body_at + range.start as usize..body_at + range.end as usize;
+                [Part::Bytes(head.into()), Part::Page(range, Arc::clone(&value))]
+            };
+            let mut body: Vec<Part> = framing.parts.into_iter().flat_map(piece).collect();
+            body.push(Part::Bytes(framing.end.into()));
+            PageBody::parts(body)
+        }
+        Selected::Unsatisfiable => return unsatisfiable(bytes as u64),
+    };
+    respond(status, headers, body)
+}
+
+/// The same for a client that does not take the coding in which the page is stored. Of several ranges it gets the whole.
+fn decoded(page: Page, asked: &Asked, request: &HeaderMap, now: UnixSeconds) -> Response<PageBody> {
+    let Page { status, mut headers, policy, coding, value, body_at } = page;
+    headers.remove(CONTENT_ENCODING);
+    negotiate::weaken_etag(&mut headers);
+    negotiate::add_vary(&mut headers);
+    headers.insert(AGE, HeaderValue::from(policy.age_seconds(now)));
+    if asked.conditional && validate::evaluate(request, status, &headers) == Precondition::NotModified {
+        let mut not_modified = validate::not_modified(&headers);
+        not_modified.insert(AGE, HeaderValue::from(policy.age_seconds(now)));
+        return respond(StatusCode::NOT_MODIFIED, not_modified, PageBody::empty());
+    }
+    let mut body = Vec::new();
+    let undone = Decoder::new(coding, DecodeLimits::default()).and_then(|mut decoder| {
+        for piece in value.pieces(body_at) {
+            decoder.push(piece, &mut body)?;
+        }
+        decoder.finish(&mut body)
+    });
+    if undone.is_err() {
+        return sentence(StatusCode::BAD_GATEWAY, "the stored page cannot be decoded");
+    }
+    if asked.head {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        return respond(status, headers, PageBody::empty());
+    }
+    let body = Bytes::from(body);
+    let bytes = body.len() as u64;
+    match range::select(request, status, &headers, bytes) {
+        Selected::One(part) => {
+            if let Ok(value) = HeaderValue::try_from(range::content_range(&part, bytes)) {
+                headers.insert(CONTENT_RANGE, value);
+            }
+            let part = body.slice(part.start as usize..part.end as usize);
+            respond(StatusCode::PARTIAL_CONTENT, headers, PageBody::bytes(part))
+        }
+        Selected::Unsatisfiable => unsatisfiable(bytes),
+        Selected::Whole | Selected::Many(_) => respond(status, headers, PageBody::bytes(body)),
+    }
+}
+
+fn unsatisfiable(bytes: u64) -> Response<PageBody> {
+    let mut response = sentence(StatusCode::RANGE_NOT_SATISFIABLE, "there are no such bytes");
+    if let Ok(value) = HeaderValue::try_from(range::unsatisfied_range(bytes)) {
+        response.headers_mut().insert(CONTENT_RANGE, value);
+    }
+    response
+}
+
+/// A number that nobody can foresee.
+fn seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0)
+}
+
+/// An answer of our own: one sentence.
+pub(crate) fn sentence(status: StatusCode, text: &str) -> Response<PageBody> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    respond(status, headers, PageBody::bytes(Bytes::from(format!("{text}\n"))))
+}
+
+/// The same, and nothing after it on this connection.
+pub(crate) fn last_sentence(status: StatusCode, text: &str) -> Response<PageBody> {
+    let mut response = sentence(status, text);
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// An answer; its length is told by its body.
+pub(crate) fn respond(status: StatusCode, headers: HeaderMap, body: PageBody) -> Response<PageBody> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response
+}
+
+/// A response without a date has that of its arrival (RFC 9110, section 6.6.1).
+pub(crate) fn dated(headers: &mut HeaderMap, now: UnixSeconds) {
+    if !headers.contains_key(DATE)
+        && let Ok(value) = HeaderValue::try_from(crate::rules::format_date(now))
+    {
+        headers.insert(DATE, value);
+    }
+}

@@ -1,0 +1,121 @@
+//! Who is at the door: what a connection's requests have in common, and what passes between the service that answers
+//! them and the wire that carries them.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::guard::Refusal;
+
+/// A client's connection.
+#[derive(Debug)]
+pub struct Client {
+    /// Where it is; none over a UNIX socket.
+    pub address: Option<IpAddr>,
+    /// Does it speak TLS with us?
+    pub is_tls: bool,
+    /// The port it came in by, where the site's name has none.
+    pub port: u16,
+    /// Requests that were begun to be answered.
+    requests: AtomicU64,
+    /// The request that was refused before it was one, by its number, and why. What stands in its place says nothing.
+    refused: Mutex<Option<(u64, Refusal)>>,
+    /// Heads of answers that come before the answer (103), to be sent before anything else.
+    early: Mutex<Vec<u8>>,
+    upgrade: AtomicU8,
+    /// Answers under way.
+    answers: AtomicUsize,
+}
+
+/// An answer under way: from a request's head to its answer's last byte.
+#[derive(Debug)]
+pub(crate) struct Answering(Arc<Client>);
+
+impl Answering {
+    pub(crate) fn begin(client: &Arc<Client>) -> Answering {
+        client.answers.fetch_add(1, Ordering::Relaxed);
+        Answering(Arc::clone(client))
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.answers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What became of a client's wish to speak another protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Upgrade {
+    /// Not known yet.
+    Open,
+    /// It is spoken from now on.
+    Granted,
+    /// It is not.
+    Denied,
+}
+
+impl Client {
+    /// A client that has not said anything.
+    pub fn new(address: Option<IpAddr>, is_tls: bool, port: u16) -> Client {
+        Client {
+            address,
+            is_tls,
+            port,
+            requests: AtomicU64::new(0),
+            refused: Mutex::new(None),
+            early: Mutex::default(),
+            upgrade: AtomicU8::new(0),
+            answers: AtomicUsize::new(0),
+        }
+    }
+
+    /// Are answers under way?
+    pub fn is_busy(&self) -> bool {
+        self.answers.load(Ordering::Relaxed) > 0
+    }
+
+    /// Stands for a request that was refused; it is the only one that is ever refused, and the last.
+    pub const REFUSED: &'static [u8] = b"GET / HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n";
+
+    /// Request number `number`, counted from 0, is [`Client::REFUSED`], because of `why`.
+    pub fn refuse(&self, number: u64, why: Refusal) {
+        *self.refused() = Some((number, why));
+    }
+
+    fn refused(&self) -> MutexGuard<'_, Option<(u64, Refusal)>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a request of HTTP/1 in: whether and why it is refused.
+    pub(crate) fn begin_request(&self) -> Option<Refusal> {
+        // One task has all of a connection's requests.
+        let number = self.requests.load(Ordering::Relaxed);
+        self.requests.store(number + 1, Ordering::Relaxed);
+        self.refused().filter(|(refused, _)| *refused == number).map(|(_, why)| why)
+    }
+
+    /// Has the wire send a head before the answer that is being made.
+    pub(crate) fn send_early(&self, head: &[u8]) {
+        self.early.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(head);
+    }
+
+    /// What is to be sent before anything else, if it is there.
+    pub fn take_early(&self) -> Option<Vec<u8>> {
+        let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);
+        (!early.is_empty()).then(|| std::mem::take(&mut *early))
+    }
+
+    /// What became of the wish to speak another protocol; once it is known, it is told once.
+    pub fn take_upgrade(&self) -> Upgrade {
+        match self.upgrade.swap(0, Ordering::AcqRel) {
+            1 => Upgrade::Granted,
+            2 => Upgrade::Denied,
+            _ => Upgrade::Open,
+        }
+    }
+
+    pub(crate) fn answer_upgrade(&self, is_granted: bool) {
+        self.upgrade.store(if is_granted { 1 } else { 2 }, Ordering::Release);
+    }
+}

@@ -1,0 +1,469 @@
+//! Flights: one fetch of a page from its origin, however many clients want it, on whichever workers they are.
+//!
+//! Who asks first leads: its worker fetches in a task of its own, so that a client that leaves takes nobody's answer
+//! along. The others follow: they wait for the head, then read the body as it arrives. What the leader learns from the
+//! head decides ([`Flight::begin`]):
+//!
+//! | the response | who follows | is stored |
+//! |---|---|---|
+//! | can be stored | whoever its `Vary` selects it for; the others ask again | when it is whole |
+//! | cannot be | is released at once, and asks for itself | never |
+//! | grows past the limit | those who are reading, none who comes later | never |
+//!
+//! Nothing in here fetches, stores or decides on headers. A lock is held for a few instructions and never across a wait.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::StatusCode;
+
+use super::fetched::Fetched;
+
+/// Bytes of a response that cannot be stored which the leader may be ahead of its slowest reader.
+pub(crate) const WINDOW_BYTES: usize = 256 * 1024;
+
+const SHARDS: usize = 32;
+
+/// Stands in a flight's key between its page's and what the request's fields make of it. No page's key has it.
+pub(crate) const VARIANT_MARK: u8 = b'#';
+
+/// The flights under way, by key.
+pub(crate) struct Flights {
+    shards: [Mutex<HashMap<Box<[u8]>, Arc<Flight>>>; SHARDS],
+    hasher: RandomState,
+}
+
+/// What joining a flight makes of whoever asked.
+pub(crate) enum Joined {
+    /// Nobody else fetches this: the caller has to, and to [`Leader::land`].
+    Lead(Leader),
+    /// Somebody does.
+    Follow(Arc<Flight>),
+}
+
+impl Flights {
+    pub(crate) fn new() -> Arc<Flights> {
+        Arc::new(Flights { shards: std::array::from_fn(|_| Mutex::default()), hasher: RandomState::new() })
+    }
+
+    fn shard(&self, key: &[u8]) -> MutexGuard<'_, HashMap<Box<[u8]>, Arc<Flight>>> {
+        let index = self.hasher.hash_one(key) as usize % SHARDS;
+        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Joins the flight of `key`, or begins it.
+    pub(crate) fn join(self: &Arc<Flights>, key: &[u8]) -> Joined {
+        let mut shard = self.shard(key);
+        if let Some(flight) = shard.get(key) {
+            return Joined::Follow(Arc::clone(flight));
+        }
+        let flight = Arc::new(Flight::default());
+        shard.insert(key.into(), Arc::clone(&flight));
+        Joined::Lead(Leader { flights: Arc::clone(self), key: key.into(), flight, has_landed: false })
+    }
+
+    /// What is being fetched of a page, for whatever variant, is out of date: it is not stored, and whoever comes now
+    /// asks anew.
+    pub(crate) fn spoil_page(&self, page: &[u8]) {
+        self.spoil_all(|key| key.strip_prefix(page).is_some_and(|rest| rest.is_empty() || rest[0] == VARIANT_MARK));
+    }
+
+    /// The same of all whose key `matches`.
+    pub(crate) fn spoil_all(&self, matches: impl Fn(&[u8]) -> bool) {
+        for shard in &self.shards {
+            shard.lock().unwrap_or_else(PoisonError::into_inner).retain(|key, flight| {
+                let is_spoiled = matches(key);
+                if is_spoiled {
+                    flight.spoiled.store(true, Ordering::Release);
+                }
+                !is_spoiled
+            });
+        }
+    }
+
+    /// Nobody joins `flight` any more.
+    fn remove(&self, key: &[u8], flight: &Arc<Flight>) {
+        let mut shard = self.shard(key);
+        if shard.get(key).is_some_and(|other| Arc::ptr_eq(other, flight)) {
+            shard.remove(key);
+        }
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().expect("no panic").len()).sum()
+    }
+}
+
+/// The right, and the duty, to fetch. Dropped without [`Leader::land`], the flight has failed.
+pub(crate) struct Leader {
+    flights: Arc<Flights>,
+    key: Box<[u8]>,
+    flight: Arc<Flight>,
+    has_landed: bool,
+}
+
+impl Leader {
+    /// The flight, to read what it brings.
+    pub(crate) fn flight(&self) -> &Arc<Flight> {
+        &self.flight
+    }
+
+    /// Was the page purged since the flight began?
+    pub(crate) fn is_spoiled(&self) -> bool {
+        self.flight.spoiled.load(Ordering::Acquire)
+    }
+
+    /// The head is there, and the body may be shared.
+    pub(crate) fn begin(&self, fetched: Arc<Fetched>) {
+        self.flight.change(|state| state.course = Course::Shared(fetched));
+    }
+
+    /// The response cannot be shared: everyone asks for themselves.
+    pub(crate) fn release(mut self, why: Released) {
+        self.flights.remove(&self.key, &self.flight);
+        self.flight.change(|state| state.course = Course::Released(why));
+        self.has_landed = true;
+    }
+
+    /// A piece of the body.
+    pub(crate) fn push(&self, piece: Bytes) {
+        self.flight.change(|state| {
+            state.bytes += piece.len();
+            state.pieces.push_back(piece);
+        });
+    }
+
+    /// The response is too large to be kept whole: from now on only who is reading reads it, and what all have read is
+    /// given up.
+    pub(crate) fn overflow(&self) {
+        self.flights.remove(&self.key, &self.flight);
+        self.flight.change(|state| state.is_passing = true);
+    }
+
+    /// After [`Leader::overflow`]: ready when the slowest reader is close enough, with whether there is one.
+    pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<bool> {
+        let mut state = self.flight.lock();
+        state.give_up();
+        if state.readers.is_empty() {
+            return Poll::Ready(false);
+        }
+        if state.bytes - state.given_up_bytes <= WINDOW_BYTES {
+            return Poll::Ready(true);
+        }
+        state.leader = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// The body has ended, whole or not. Nobody joins any more.
+    pub(crate) fn land(mut self, is_whole: bool) {
+        self.end(is_whole);
+    }
+
+    fn end(&mut self, is_whole: bool) {
+        if !self.has_landed {
+            self.has_landed = true;
+            self.flights.remove(&self.key, &self.flight);
+            self.flight.change(|state| {
+                if matches!(state.course, Course::Waiting) {
+                    state.course = Course::Released(Released::Failed(StatusCode::BAD_GATEWAY));
+                }
+                state.end = Some(is_whole);
+            });
+        }
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        self.end(false);
+    }
+}
+
+/// Why a flight ended without a response to share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Released {
+    /// It cannot be stored.
+    Uncacheable,
+    /// There is something in the store now that can be served.
+    Look,
+    /// The origin could not be asked; the status that says so.
+    Failed(StatusCode),
+}
+
+/// One fetch.
+#[derive(Default)]
+pub(crate) struct Flight {
+    state: Mutex<State>,
+    spoiled: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    course: Course,
+    /// The body from `given_up` pieces on.
+    pieces: VecDeque<Bytes>,
+    given_up: usize,
+    /// Bytes of the body so far, and of what was given up.
+    bytes: usize,
+    given_up_bytes: usize,
+    is_passing: bool,
+    /// Did it end, and whole?
+    end: Option<bool>,
+    waiting: Vec<Waker>,
+    leader: Option<Waker>,
+    /// Which piece each reader reads next, by their numbers.
+    readers: HashMap<u64, usize>,
+    next_reader: u64,
+}
+
+#[derive(Default)]
+enum Course {
+    #[default]
+    Waiting,
+    Shared(Arc<Fetched>),
+    Released(Released),
+}
+
+impl State {
+    /// Gives up what every reader has read, if it is not to be stored.
+    fn give_up(&mut self) {
+        if !self.is_passing {
+            return;
+        }
+        let slowest = self.readers.values().copied().min().unwrap_or(usize::MAX);
+        while self.given_up < slowest
+            && let Some(piece) = self.pieces.pop_front()
+        {
+            self.given_up += 1;
+            self.given_up_bytes += piece.len();
+        }
+    }
+}
+
+impl Flight {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let waiting = {
+            let mut state = self.lock();
+            change(&mut state);
+            std::mem::take(&mut state.waiting)
+        };
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Waits for the head: the response to read, or why there is none.
+    pub(crate) fn poll_head(
+        self: &Arc<Flight>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(Arc<Fetched>, Reader), Released>> {
+        let mut state = self.lock();
+        match &state.course {
+            Course::Waiting => {
+                wait(&mut state.waiting, cx);
+                Poll::Pending
+            }
+            // Its beginning may be gone.
+            Course::Shared(_) if state.is_passing => Poll::Ready(Err(Released::Uncacheable)),
+            Course::Shared(fetched) => {
+                let fetched = Arc::clone(fetched);
+                let number = state.next_reader;
+                state.next_reader += 1;
+                state.readers.insert(number, 0);
+                Poll::Ready(Ok((fetched, Reader { flight: Arc::clone(self), number, next: 0 })))
+            }
+            Course::Released(why) => Poll::Ready(Err(*why)),
+        }
+    }
+}
+
+fn wait(waiting: &mut Vec<Waker>, cx: &Context<'_>) {
+    if !waiting.iter().rev().take(4).any(|waker| waker.will_wake(cx.waker())) {
+        waiting.push(cx.waker().clone());
+    }
+}
+
+/// Reads the body of a flight, from its beginning.
+pub(crate) struct Reader {
+    flight: Arc<Flight>,
+    number: u64,
+    next: usize,
+}
+
+/// The body ended before it was whole.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Broken;
+
+impl Reader {
+    /// The next piece; `None` at the end of a whole body.
+    pub(crate) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
+        let mut state = self.flight.lock();
+        let index = self.next - state.given_up;
+        if let Some(piece) = state.pieces.get(index) {
+            let piece = piece.clone();
+            self.next += 1;
+            state.readers.insert(self.number, self.next);
+            if state.is_passing
+                && let Some(leader) = state.leader.take()
+            {
+                drop(state);
+                leader.wake();
+            }
+            return Poll::Ready(Some(Ok(piece)));
+        }
+        match state.end {
+            Some(true) => Poll::Ready(None),
+            Some(false) => Poll::Ready(Some(Err(Broken))),
+            None => {
+                wait(&mut state.waiting, cx);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let mut state = self.flight.lock();
+        state.readers.remove(&self.number);
+        let leader = state.leader.take();
+        drop(state);
+        if let Some(leader) = leader {
+            leader.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cx() -> Context<'static> {
+        Context::from_waker(Waker::noop())
+    }
+
+    fn lead(flights: &Arc<Flights>, key: &[u8]) -> Leader {
+        match flights.join(key) {
+            Joined::Lead(leader) => leader,
+            Joined::Follow(_) => panic!("somebody leads already"),
+        }
+    }
+
+    fn follow(flights: &Arc<Flights>, key: &[u8]) -> Arc<Flight> {
+        match flights.join(key) {
+            Joined::Lead(_) => panic!("nobody leads"),
+            Joined::Follow(flight) => flight,
+        }
+    }
+
+    fn reader(flight: &Arc<Flight>) -> Reader {
+        match flight.poll_head(&mut cx()) {
+            Poll::Ready(Ok((_, reader))) => reader,
+            Poll::Ready(Err(why)) => panic!("released: {why:?}"),
+            Poll::Pending => panic!("no head yet"),
+        }
+    }
+
+    fn piece(reader: &mut Reader) -> Option<Poll<Result<Bytes, Broken>>> {
+        match reader.poll_piece(&mut cx()) {
+            Poll::Ready(Some(piece)) => Some(Poll::Ready(piece)),
+            Poll::Ready(None) => None,
+            Poll::Pending => Some(Poll::Pending),
+        }
+    }
+
+    #[test]
+    fn whoever_follows_reads_all_of_it_however_late_they_come() {
+        let flights = Flights::new();
+        let leader = lead(&flights, b"a");
+        let flight = follow(&flights, b"a");
+        assert!(flight.poll_head(&mut cx()).is_pending());
+        leader.begin(Arc::new(Fetched::for_tests()));
+        let mut early = reader(&flight);
+        assert_eq!(piece(&mut early), Some(Poll::Pending));
+        leader.push(Bytes::from_static(b"one"));
+        let mut late = reader(&follow(&flights, b"a"));
+        leader.push(Bytes::from_static(b"two"));
+        leader.land(true);
+        assert_eq!(flights.len(), 0);
+        for reader in [&mut early, &mut late] {
+            assert_eq!(piece(reader), Some(Poll::Ready(Ok(Bytes::from_static(b"one")))));
+            assert_eq!(piece(reader), Some(Poll::Ready(Ok(Bytes::from_static(b"two")))));
+            assert_eq!(piece(reader), None);
+        }
+    }
+
+    #[test]
+    fn a_leader_that_goes_leaves_nobody_waiting() {
+        let flights = Flights::new();
+        let leader = lead(&flights, b"a");
+        let flight = follow(&flights, b"a");
+        drop(leader);
+        assert!(matches!(flight.poll_head(&mut cx()), Poll::Ready(Err(Released::Failed(_)))));
+        let leader = lead(&flights, b"a");
+        leader.begin(Arc::new(Fetched::for_tests()));
+        let mut reader = reader(&follow(&flights, b"a"));
+        drop(leader);
+        assert_eq!(piece(&mut reader), Some(Poll::Ready(Err(Broken))));
+        drop(lead(&flights, b"a"));
+    }
+
+    #[test]
+    fn a_response_that_cannot_be_shared_releases_everyone() {
+        let flights = Flights::new();
+        let leader = lead(&flights, b"a");
+        let flight = follow(&flights, b"a");
+        leader.release(Released::Uncacheable);
+        assert!(matches!(flight.poll_head(&mut cx()), Poll::Ready(Err(Released::Uncacheable))));
+        drop(lead(&flights, b"a"));
+    }
+
+    #[test]
+    fn a_purged_flight_is_spoiled_and_the_next_one_is_not() {
+        let flights = Flights::new();
+        let (first, other) = (lead(&flights, b"a"), lead(&flights, b"b"));
+        flights.spoil_page(b"a");
+        let second = lead(&flights, b"a");
+        assert!(first.is_spoiled() && !second.is_spoiled());
+        drop(first);
+        drop(follow(&flights, b"a"));
+        flights.spoil_all(|key| key == b"b");
+        assert!(other.is_spoiled() && !second.is_spoiled());
+    }
+
+    #[test]
+    fn a_large_response_waits_for_its_slowest_reader_and_keeps_no_more_than_a_window() {
+        let flights = Flights::new();
+        let leader = lead(&flights, b"a");
+        leader.begin(Arc::new(Fetched::for_tests()));
+        let flight = Arc::clone(leader.flight());
+        let (mut quick, mut slow) = (reader(&flight), reader(&flight));
+        leader.overflow();
+        assert!(matches!(flight.poll_head(&mut cx()), Poll::Ready(Err(Released::Uncacheable))));
+        drop(lead(&flights, b"a"));
+        let large = Bytes::from(vec![7; WINDOW_BYTES]);
+        leader.push(large.clone());
+        assert_eq!(leader.poll_room(&mut cx()), Poll::Ready(true));
+        leader.push(large.clone());
+        assert!(leader.poll_room(&mut cx()).is_pending());
+        assert!(matches!(piece(&mut quick), Some(Poll::Ready(Ok(_)))));
+        assert!(leader.poll_room(&mut cx()).is_pending());
+        assert!(matches!(piece(&mut slow), Some(Poll::Ready(Ok(_)))));
+        assert_eq!(leader.poll_room(&mut cx()), Poll::Ready(true));
+        assert_eq!(flight.lock().pieces.len(), 1);
+        assert!(matches!(piece(&mut quick), Some(Poll::Ready(Ok(_)))));
+        drop(slow);
+        assert_eq!(leader.poll_room(&mut cx()), Poll::Ready(true));
+        assert_eq!(flight.lock().pieces.len(), 0);
+        drop(quick);
+        assert_eq!(leader.poll_room(&mut cx()), Poll::Ready(false));
+    }
+}

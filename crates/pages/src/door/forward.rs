@@ -1,0 +1,141 @@
+//! What an origin is asked: the client's request without what belongs to its connection, and without what could change
+//! the answer although it is no part of the key.
+
+use http::header::{ACCEPT_ENCODING, COOKIE, EXPECT, HOST, UPGRADE, VIA};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
+
+use super::client::Client;
+use crate::rules::{announce, fields};
+
+/// What frameworks let a client change the answer with: another host, path or method than those that are keyed. Every
+/// request loses them.
+const UNKEYED: [&str; 16] = [
+    "forwarded",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-prefix",
+    "x-forwarded-proto",
+    "x-forwarded-scheme",
+    "x-forwarded-server",
+    "x-forwarded-ssl",
+    "x-host",
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+    "x-original-host",
+    "x-original-url",
+    "x-rewrite-url",
+    "x-url-scheme",
+];
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// What of a request is forwarded as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// One client's own answer.
+    Private,
+    /// An answer that others will get.
+    Shared,
+    /// The client wants to speak another protocol.
+    Upgrade,
+}
+
+/// The request to send. `host` and `target` are those that are keyed.
+pub(crate) fn request(
+    method: &Method,
+    headers: &HeaderMap,
+    version: Version,
+    host: &str,
+    target: &str,
+    client: &Client,
+    purpose: Purpose,
+) -> Option<Parts> {
+    let mut headers = headers.clone();
+    let upgrade = headers.get(UPGRADE).cloned();
+    fields::strip_hop_by_hop(&mut headers);
+    for name in UNKEYED {
+        headers.remove(name);
+    }
+    // We say 100 Continue ourselves as soon as the origin's connection takes the body.
+    headers.remove(EXPECT);
+    if purpose == Purpose::Shared {
+        headers.remove(ACCEPT_ENCODING);
+    }
+    if purpose == Purpose::Upgrade {
+        headers.insert(http::header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(UPGRADE, upgrade?);
+    }
+    let host = HeaderValue::from_str(host).ok()?;
+    headers.insert(X_FORWARDED_HOST, host.clone());
+    headers.insert(HOST, host);
+    let scheme = if client.is_tls { "https" } else { "http" };
+    headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(scheme));
+    if let Some(address) = client.address {
+        append_element(&mut headers, X_FORWARDED_FOR, &address.to_string());
+    }
+    append_element(&mut headers, VIA, &announce::via(version, "nuthatch"));
+    // HTTP/2 may send a cookie in crumbs (RFC 9113, section 8.2.3).
+    if version == Version::HTTP_2 && headers.get_all(COOKIE).iter().nth(1).is_some() {
+        let crumbs: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+        let whole = HeaderValue::from_bytes(&crumbs.join(&b"; "[..])).ok()?;
+        headers.insert(COOKIE, whole);
+    }
+    let (mut parts, ()) = http::Request::new(()).into_parts();
+    parts.method = method.clone();
+    parts.uri = target.parse::<Uri>().ok()?;
+    parts.version = Version::HTTP_11;
+    parts.headers = headers;
+    Some(parts)
+}
+
+/// Appends an element to a list, on one line.
+fn append_element(headers: &mut HeaderMap, name: HeaderName, element: &str) {
+    let mut line: Vec<u8> = Vec::new();
+    for value in headers.get_all(&name) {
+        line.extend_from_slice(value.as_bytes());
+        line.extend_from_slice(b", ");
+    }
+    line.extend_from_slice(element.as_bytes());
+    if let Ok(value) = HeaderValue::from_bytes(&line) {
+        headers.insert(name, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_part_of_the_key_and_changes_the_answer_is_dropped() {
+        let mut headers = HeaderMap::new();
+        for name in UNKEYED {
+            headers.insert(name, HeaderValue::from_static("evil"));
+        }
+        headers.insert(HOST, HeaderValue::from_static("A.example:80"));
+        headers.insert(http::header::CONNECTION, HeaderValue::from_static("close, x-private"));
+        headers.insert("x-private", HeaderValue::from_static("1"));
+        headers.insert(X_FORWARDED_FOR, HeaderValue::from_static("10.0.0.1"));
+        headers.insert(VIA, HeaderValue::from_static("1.0 fred"));
+        let client = Client::new("192.0.2.7".parse().ok(), false, 80);
+        let sent = request(&Method::GET, &headers, Version::HTTP_11, "a.example", "/x?y", &client, Purpose::Private)
+            .expect("it can be sent");
+        let mut lines: Vec<String> =
+            sent.headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().expect("text"))).collect();
+        lines.sort();
+        assert_eq!(
+            lines,
+            [
+                "host: a.example",
+                "via: 1.0 fred, 1.1 nuthatch",
+                "x-forwarded-for: 10.0.0.1, 192.0.2.7",
+                "x-forwarded-host: a.example",
+                "x-forwarded-proto: http",
+            ]
+        );
+        assert_eq!(sent.uri, "/x?y");
+    }
+}

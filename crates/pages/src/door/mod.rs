@@ -1,0 +1,36 @@
+//! The door: what happens between a client's request and its answer. It asks [`crate::rules`] what may be done, the
+//! pool for what there is and [`crate::origin`] for what there is not; sockets are its caller's.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `guard` | which bytes of a client reach anyone |
+//! | `client` | what a connection's requests share |
+//! | `site` | the settings of a listener's site |
+//! | `visit` | one request, to the head of its answer |
+//! | `flight`, `fetched` | one fetch for all who want it |
+//! | `fetch` | the leader's fetch |
+//! | `shelf` | pages as items |
+//! | `answer`, `body` | what a client gets |
+//! | `forward` | what an origin is asked |
+//! | `purge` | forgetting |
+//! | `log` | the access log |
+
+mod answer;
+mod body;
+mod client;
+mod fetch;
+mod fetched;
+mod flight;
+mod forward;
+pub mod guard;
+mod log;
+mod purge;
+mod shelf;
+mod site;
+mod visit;
+
+pub use body::{BrokenOff, PageBody, PageData};
+pub use client::{Client, Upgrade};
+pub use log::{AccessLog, LogFormat, ResultCode};
+pub use purge::{Network, Purged};
+pub use site::{Announce, Shared, Site, SiteSettings};

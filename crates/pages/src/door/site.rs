@@ -1,0 +1,132 @@
+//! A site: what a listener serves, made of the settings, and what its requests share. Never changed: a reload makes
+//! another, and connections that are open keep theirs.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::flight::Flights;
+use super::log::AccessLog;
+use super::purge::Network;
+use crate::house::House;
+use crate::key::{Cookies, UrlRules};
+use crate::negotiate::{Coding, Compression};
+use crate::origin::Origins;
+use crate::rules::Rules;
+
+/// What an operator says of a site.
+#[derive(Clone, Debug)]
+pub struct SiteSettings {
+    /// What may be stored, and for how long.
+    pub rules: Rules,
+    /// Which URLs are the same page.
+    pub urls: UrlRules,
+    /// Which cookies make a session. A request with one, or with `Authorization`, is passed to the origin, and all others
+    /// are asked for without cookies. Without it, cookies mean what `Vary` says.
+    pub cookies: Option<Cookies>,
+    /// Who may purge.
+    pub purge_from: Vec<Network>,
+    /// What answers say of how they came about.
+    pub announce: Announce,
+    /// What is compressed before it is stored.
+    pub compression: Compression,
+    /// Longer bodies are passed through and not stored.
+    pub page_bytes_max: u64,
+    /// For how long it is remembered that a page's answers cannot be stored.
+    pub uncacheable_seconds: u32,
+}
+
+impl Default for SiteSettings {
+    fn default() -> SiteSettings {
+        SiteSettings {
+            rules: Rules::default(),
+            urls: UrlRules::default(),
+            cookies: None,
+            purge_from: vec![Network::LOOPBACK_4, Network::LOOPBACK_6],
+            announce: Announce::default(),
+            compression: Compression { coding: Coding::Identity, ..Compression::default() },
+            page_bytes_max: 8 * 1024 * 1024,
+            uncacheable_seconds: 120,
+        }
+    }
+}
+
+/// Which fields answers carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Announce {
+    /// `X-Cache: HIT from HOST`, as Squid's.
+    pub x_cache: bool,
+    /// `X-Cache-Lookup: HIT from HOST:PORT`, as Squid's.
+    pub x_cache_lookup: bool,
+    /// `X-Served-By-memcached: true` on what came from memory, as mod_mcpage's.
+    pub served_by: bool,
+    /// `Cache-Status` (RFC 9211).
+    pub cache_status: bool,
+    /// `Via` (RFC 9110, section 7.6.3).
+    pub via: bool,
+}
+
+impl Default for Announce {
+    fn default() -> Announce {
+        Announce { x_cache: true, x_cache_lookup: false, served_by: false, cache_status: false, via: true }
+    }
+}
+
+/// See the module.
+pub struct Site {
+    pub(crate) settings: SiteSettings,
+    pub(crate) origins: Arc<Origins>,
+    pub(crate) flights: Arc<Flights>,
+    pub(crate) house: Arc<dyn House>,
+    pub(crate) log: Option<Arc<AccessLog>>,
+}
+
+/// What all sites of one pool share whatever the settings become: which pages are being fetched.
+#[derive(Clone)]
+pub struct Shared(pub(crate) Arc<Flights>);
+
+impl Default for Shared {
+    fn default() -> Shared {
+        Shared(Flights::new())
+    }
+}
+
+impl Site {
+    /// A site on a pool.
+    pub fn new(
+        settings: SiteSettings,
+        origins: Arc<Origins>,
+        shared: &Shared,
+        house: Arc<dyn House>,
+        log: Option<Arc<AccessLog>>,
+    ) -> Arc<Site> {
+        Arc::new(Site { settings, origins, flights: Arc::clone(&shared.0), house, log })
+    }
+
+    /// Where its pages come from.
+    pub fn origins(&self) -> &Arc<Origins> {
+        &self.origins
+    }
+
+    /// Longest body that is stored. The pool's item holds the head too.
+    pub(crate) fn body_bytes_max(&self) -> u64 {
+        let item = self.house.item_bytes_max() as u64;
+        self.settings.page_bytes_max.min(item.saturating_sub(HEAD_ALLOWANCE_BYTES))
+    }
+
+    /// Where the meaning of cookies is not told, each counts for what it is.
+    pub(crate) fn cookies(&self) -> &Cookies {
+        static LITERAL: std::sync::LazyLock<Cookies> = std::sync::LazyLock::new(Cookies::default);
+        self.settings.cookies.as_ref().unwrap_or(&LITERAL)
+    }
+
+    pub(crate) fn may_purge(&self, address: Option<IpAddr>) -> bool {
+        match address {
+            // Whoever reaches a UNIX socket was let in by its mode.
+            None => true,
+            Some(address) => self.settings.purge_from.iter().any(|network| network.contains(address)),
+        }
+    }
+}
+
+/// What a page's key and head may take of an item.
+const HEAD_ALLOWANCE_BYTES: u64 = 16 * 1024;

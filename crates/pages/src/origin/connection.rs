@@ -1,0 +1,172 @@
+//! Connections to origins: made when they are needed, kept while idle by the worker whose tasks run them, and given up
+//! when the origin closes them or their time is over.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use http::request::Parts;
+use http::{Request, Response, StatusCode};
+use hyper::client::conn::http1::{Builder, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use super::body::{OriginBody, RequestBody};
+use super::{Early, FetchError, Origins, Server, probe_request};
+
+/// Fields of an answer's head.
+const FIELDS_MAX: usize = 200;
+
+/// Bytes of an answer's head, and of what is read of its body at once.
+const BUFFER_BYTES_MAX: usize = 256 * 1024;
+
+/// How often a server that closes idle connections just as they are used is asked again on another one.
+const STALE_CONNECTIONS_MAX: usize = 8;
+
+type Sender = SendRequest<RequestBody>;
+
+struct Idle {
+    sender: Sender,
+    since: Instant,
+}
+
+thread_local! {
+    /// This worker's idle connections, by the server's number; the one that was used last is the last.
+    static IDLE: RefCell<HashMap<usize, Vec<Idle>>> = RefCell::default();
+}
+
+/// A connection that is in use, and where it goes afterwards.
+#[derive(Debug)]
+pub(super) struct Returning {
+    sender: Sender,
+    server: usize,
+    idle_max: usize,
+}
+
+impl Returning {
+    /// Keeps it for the next request.
+    pub(super) fn give_back(self) {
+        if self.sender.is_closed() {
+            return;
+        }
+        // A thread that is ending has given its connections up.
+        let _ = IDLE.try_with(|idle| {
+            let mut idle = idle.borrow_mut();
+            let idle = idle.entry(self.server).or_default();
+            if idle.len() >= self.idle_max && !idle.is_empty() {
+                idle.remove(0);
+            }
+            if self.idle_max > 0 {
+                idle.push(Idle { sender: self.sender, since: Instant::now() });
+            }
+        });
+    }
+}
+
+/// The idle connection that was used last, if there is one that still stands.
+fn take(server: usize, idle_timeout: Duration) -> Option<Sender> {
+    IDLE.with_borrow_mut(|all| {
+        let idle = all.get_mut(&server)?;
+        let now = Instant::now();
+        idle.retain(|idle| !idle.sender.is_closed() && now.duration_since(idle.since) < idle_timeout);
+        idle.pop().map(|idle| idle.sender)
+    })
+}
+
+async fn connect(origins: &Origins, server: &Server) -> Result<Sender, FetchError> {
+    let address = &server.address;
+    let settings = &origins.settings;
+    let connecting = async {
+        let stream = TcpStream::connect((address.host(), address.port())).await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    };
+    let stream = match origins.ticks.within(settings.connect_timeout, connecting).await {
+        None => return Err(FetchError::ConnectTimeout(address.clone())),
+        Some(Err(error)) => return Err(FetchError::Connect(address.clone(), error)),
+        Some(Ok(stream)) => stream,
+    };
+    let (sender, connection) = Builder::new()
+        .max_headers(FIELDS_MAX)
+        .max_buf_size(BUFFER_BYTES_MAX)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| FetchError::Broken(address.clone(), error))?;
+    // What goes wrong with it is told to whoever waits for its answer.
+    drop(tokio::spawn(async move { drop(connection.with_upgrades().await) }));
+    Ok(sender)
+}
+
+/// Asks one server. `body` is taken once it begins to be sent; with `can_repeat` it is empty, and the request may be
+/// sent again when the connection turns out to have been closed.
+pub(super) async fn ask(
+    origins: &Origins,
+    server: &Server,
+    parts: &Parts,
+    body: &mut RequestBody,
+    can_repeat: bool,
+) -> Result<Response<OriginBody>, FetchError> {
+    let settings = &origins.settings;
+    for _ in 0..STALE_CONNECTIONS_MAX {
+        let idle = take(server.number, settings.idle_timeout);
+        let is_reused = idle.is_some();
+        let mut sender = match idle {
+            Some(mut sender) => match sender.ready().await {
+                Ok(()) => sender,
+                Err(_) => continue,
+            },
+            None => connect(origins, server).await?,
+        };
+        let mut request = Request::from_parts(parts.clone(), std::mem::take(body));
+        if let Some(early) = request.extensions_mut().remove::<Early>() {
+            hyper::ext::on_informational(&mut request, move |head| early.tell(head.status(), head.headers()));
+        }
+        let answer = sender.try_send_request(request);
+        match origins.ticks.within(settings.first_byte_timeout, answer).await {
+            None => return Err(FetchError::FirstByteTimeout(server.address.clone())),
+            Some(Ok(response)) => {
+                // Of a connection that speaks another protocol from now on, nothing comes back.
+                let returning = (response.status() != StatusCode::SWITCHING_PROTOCOLS).then(|| Returning {
+                    sender,
+                    server: server.number,
+                    idle_max: settings.idle_connections_max,
+                });
+                return Ok(response
+                    .map(|body| OriginBody::new(body, returning, &origins.ticks, settings.between_bytes_timeout)));
+            }
+            Some(Err(mut error)) => {
+                let unsent = error.take_message();
+                let was_sent = unsent.is_none();
+                if let Some(request) = unsent {
+                    *body = request.into_body();
+                }
+                if is_reused && (!was_sent || can_repeat) {
+                    continue;
+                }
+                let error = error.into_error();
+                return Err(match error.is_user() && !can_repeat {
+                    true => FetchError::Client(error),
+                    false => FetchError::Broken(server.address.clone(), error),
+                });
+            }
+        }
+    }
+    let closed = std::io::Error::new(std::io::ErrorKind::ConnectionAborted, "it closes connections as they are used");
+    Err(FetchError::Connect(server.address.clone(), closed))
+}
+
+/// Whether a server answers a request for `path` with success or a redirection, on a connection of its own.
+pub(super) async fn probe(origins: &Origins, server: &Server, path: &str) -> bool {
+    let Some(request) = probe_request(&server.address.authority(), path) else { return false };
+    let asking = async {
+        let mut sender = connect(origins, server).await.ok()?;
+        sender.send_request(request.map(|()| RequestBody::Empty)).await.ok()
+    };
+    let answer = origins.ticks.within(origins.settings.health_interval.max(MIN_PROBE_TIME), asking).await.flatten();
+    answer.is_some_and(|response: Response<hyper::body::Incoming>| {
+        response.status().is_success() || response.status().is_redirection()
+    })
+}
+
+/// A probe has at least this long.
+const MIN_PROBE_TIME: Duration = Duration::from_secs(1);

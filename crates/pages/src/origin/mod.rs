@@ -1,0 +1,318 @@
+//! Origins: the web servers behind a listener, and asking them.
+//!
+//! Connections belong to the worker that made them: its tasks run them, and a request finds one that is idle without a
+//! lock. What all workers share of a server is whether it is thought to be well. Nothing here knows of caching.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `address` | what an operator writes for a server |
+//! | `connection` | connecting, and a worker's idle connections |
+//! | `health` | who is well; the probes |
+//! | `early` | what comes before an answer |
+//! | `body` | an answer's body, as it arrives |
+//! | this | choosing a server, asking, and asking another |
+
+mod address;
+mod body;
+mod connection;
+mod early;
+mod health;
+
+use std::fmt;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::request::Parts;
+use http::{Request, Response};
+
+pub use address::{ServerAddress, ServerAddressError};
+pub(crate) use body::next_piece;
+pub use body::{OriginBody, RequestBody};
+pub(crate) use early::Early;
+use health::Health;
+
+use crate::ticks::Ticks;
+
+/// A web site's servers, as the operator describes them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OriginSettings {
+    /// For logs.
+    pub name: String,
+    /// Never empty.
+    pub servers: Vec<ServerAddress>,
+    /// Who is asked.
+    pub balance: Balance,
+    /// How long a connection may take to be there.
+    pub connect_timeout: Duration,
+    /// How long the head of an answer may take.
+    pub first_byte_timeout: Duration,
+    /// How long an answer's body may pause.
+    pub between_bytes_timeout: Duration,
+    /// Idle connections that a worker keeps to a server.
+    pub idle_connections_max: usize,
+    /// How long they are kept.
+    pub idle_timeout: Duration,
+    /// Failures in a row after which a server is left alone for [`OriginSettings::fail_time`]; 0 for never.
+    pub fails_max: u32,
+    /// For how long.
+    pub fail_time: Duration,
+    /// The path that is asked for to see whether a server is well; none for no such probes.
+    pub health_path: Option<String>,
+    /// How often.
+    pub health_interval: Duration,
+}
+
+impl Default for OriginSettings {
+    fn default() -> OriginSettings {
+        OriginSettings {
+            name: String::new(),
+            servers: Vec::new(),
+            balance: Balance::RoundRobin,
+            connect_timeout: Duration::from_secs(5),
+            first_byte_timeout: Duration::from_secs(60),
+            between_bytes_timeout: Duration::from_secs(60),
+            idle_connections_max: 32,
+            idle_timeout: Duration::from_secs(30),
+            fails_max: 3,
+            fail_time: Duration::from_secs(10),
+            health_path: None,
+            health_interval: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Which of several servers is asked first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Balance {
+    /// One after the other.
+    RoundRobin,
+    /// The same one for the same page, as long as it is well (rendezvous hashing).
+    Hash,
+}
+
+/// The servers of a site.
+pub struct Origins {
+    settings: OriginSettings,
+    servers: Vec<Server>,
+    turn: AtomicUsize,
+    ticks: Arc<Ticks>,
+}
+
+/// One of them.
+struct Server {
+    /// By which workers find its idle connections; no two of a process have the same.
+    number: usize,
+    address: ServerAddress,
+    health: Health,
+}
+
+/// Why an origin's answer is not to be had.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum FetchError {
+    /// Nobody answers at its address.
+    Connect(ServerAddress, std::io::Error),
+    /// Nobody answered there in time.
+    ConnectTimeout(ServerAddress),
+    /// No head of an answer came in time.
+    FirstByteTimeout(ServerAddress),
+    /// The body paused for too long.
+    BetweenBytesTimeout,
+    /// The connection broke, or what came is no HTTP.
+    Broken(ServerAddress, hyper::Error),
+    /// The body broke off.
+    BrokenBody(hyper::Error),
+    /// The client broke off its request's body.
+    Client(hyper::Error),
+}
+
+impl FetchError {
+    /// The status to answer a client with.
+    pub(crate) fn status(&self) -> http::StatusCode {
+        match self {
+            FetchError::ConnectTimeout(_) | FetchError::FirstByteTimeout(_) | FetchError::BetweenBytesTimeout => {
+                http::StatusCode::GATEWAY_TIMEOUT
+            }
+            FetchError::Client(_) => http::StatusCode::BAD_REQUEST,
+            _ => http::StatusCode::BAD_GATEWAY,
+        }
+    }
+}
+
+impl fmt::Display for FetchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FetchError::Connect(server, error) => write!(f, "origin {server}: cannot connect: {error}"),
+            FetchError::ConnectTimeout(server) => write!(f, "origin {server}: no connection in time (connect_timeout)"),
+            FetchError::FirstByteTimeout(server) => {
+                write!(f, "origin {server}: no answer in time (first_byte_timeout)")
+            }
+            FetchError::BetweenBytesTimeout => {
+                f.write_str("origin: its answer paused for too long (between_bytes_timeout)")
+            }
+            FetchError::Broken(server, error) => {
+                write!(f, "origin {server}: expected an HTTP answer: {}", Chain(error))
+            }
+            FetchError::BrokenBody(error) => write!(f, "origin: expected the whole body: {}", Chain(error)),
+            FetchError::Client(error) => write!(f, "client: expected the whole body: {}", Chain(error)),
+        }
+    }
+}
+
+impl std::error::Error for FetchError {}
+
+/// An error and what caused it, in one line.
+struct Chain<'a>(&'a (dyn std::error::Error + 'static));
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut cause = self.0.source();
+        while let Some(error) = cause {
+            write!(f, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
+}
+
+impl Origins {
+    /// The servers that `settings` name, of which there is at least one; all are thought to be well.
+    pub fn new(settings: OriginSettings, ticks: Arc<Ticks>) -> Arc<Origins> {
+        static NUMBERS: AtomicUsize = AtomicUsize::new(0);
+        let servers = settings.servers.iter().map(|address| Server {
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            address: address.clone(),
+            health: Health::default(),
+        });
+        Arc::new(Origins { servers: servers.collect(), settings, turn: AtomicUsize::new(0), ticks })
+    }
+
+    /// What they were made of.
+    pub fn settings(&self) -> &OriginSettings {
+        &self.settings
+    }
+
+    /// Asks for the page whose key hashes to `hash`. A safe request without a body that fails is tried once at each of
+    /// the other servers; any other is, as long as none of it was sent.
+    pub(crate) async fn ask(
+        &self,
+        parts: Parts,
+        mut body: RequestBody,
+        hash: u64,
+    ) -> Result<Response<OriginBody>, FetchError> {
+        let can_repeat = parts.method.is_safe() && matches!(body, RequestBody::Empty);
+        let order = self.order(hash);
+        let mut last = None;
+        for (index, server) in order.iter().map(|index| &self.servers[*index]).enumerate() {
+            let is_last = index + 1 == order.len();
+            let result = connection::ask(self, server, &parts, &mut body, can_repeat).await;
+            match result {
+                Ok(response) => {
+                    server.health.succeeded();
+                    // Whoever is overloaded or half dead says so; another may not be.
+                    let is_failing = matches!(response.status().as_u16(), 502..=504);
+                    if !is_failing || !can_repeat || is_last {
+                        return Ok(response);
+                    }
+                }
+                Err(error) => {
+                    if !matches!(error, FetchError::Client(_)) {
+                        server.health.failed(self.settings.fails_max, self.settings.fail_time);
+                    }
+                    let was_sent = !matches!(error, FetchError::Connect(..) | FetchError::ConnectTimeout(_));
+                    if was_sent && !can_repeat {
+                        return Err(error);
+                    }
+                    last = Some(error);
+                }
+            }
+        }
+        Err(last.unwrap_or(FetchError::BetweenBytesTimeout))
+    }
+
+    /// Everyone, in the order in which they are to be asked: who is well first, then the others, since being thought ill
+    /// is better than nobody being asked.
+    fn order(&self, hash: u64) -> Vec<usize> {
+        let count = self.servers.len();
+        let mut order: Vec<usize> = match self.settings.balance {
+            _ if count == 1 => vec![0],
+            Balance::RoundRobin => {
+                let first = self.turn.fetch_add(1, Ordering::Relaxed);
+                (0..count).map(|offset| (first + offset) % count).collect()
+            }
+            Balance::Hash => {
+                let hasher = BuildHasherDefault::<DefaultHasher>::default();
+                let mut all: Vec<usize> = (0..count).collect();
+                all.sort_by_key(|index| std::cmp::Reverse(hasher.hash_one((hash, &self.servers[*index].address))));
+                all
+            }
+        };
+        // Stable: the order among those who are well stays.
+        order.sort_by_key(|index| !self.servers[*index].health.is_well());
+        order
+    }
+
+    /// Asks every server for the health path again and again, until dropped. Ends at once where there is none.
+    pub async fn probe(self: Arc<Origins>) {
+        let Some(path) = self.settings.health_path.clone() else { return };
+        loop {
+            for server in &self.servers {
+                let is_well = connection::probe(&self, server, &path).await;
+                server.health.probed(is_well);
+            }
+            self.ticks.sleep(self.settings.health_interval).await;
+        }
+    }
+
+    /// Whether each server is thought to be well, in their order.
+    pub fn health(&self) -> impl Iterator<Item = (&ServerAddress, bool)> {
+        self.servers.iter().map(|server| (&server.address, server.health.is_well()))
+    }
+}
+
+/// A request with an empty body to `authority`, for probes.
+fn probe_request(authority: &str, path: &str) -> Option<Request<()>> {
+    Request::get(path)
+        .header(http::header::HOST, authority)
+        .header(http::header::USER_AGENT, "nuthatch-probe")
+        .body(())
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origins(balance: Balance) -> Arc<Origins> {
+        let servers = ["http://a:1", "http://b:2", "http://c:3"].map(|text| text.parse().expect("an address"));
+        let settings = OriginSettings { servers: servers.to_vec(), balance, ..OriginSettings::default() };
+        Origins::new(settings, Arc::default())
+    }
+
+    #[test]
+    fn servers_take_turns_and_the_ill_come_last() {
+        let origins = origins(Balance::RoundRobin);
+        assert_eq!([origins.order(0), origins.order(0)], [vec![0, 1, 2], vec![1, 2, 0]]);
+        origins.servers[2].health.failed(1, Duration::from_secs(3600));
+        assert_eq!([origins.order(0), origins.order(0)], [vec![0, 1, 2], vec![0, 1, 2]]);
+        origins.servers[2].health.succeeded();
+        assert_eq!(origins.order(0), [1, 2, 0]);
+    }
+
+    #[test]
+    fn by_hash_a_page_stays_with_its_server_when_another_goes() {
+        let origins = origins(Balance::Hash);
+        let before: Vec<usize> = (0..200).map(|hash| origins.order(hash)[0]).collect();
+        for server in 0..3 {
+            assert!(before.iter().filter(|first| **first == server).count() > 30, "{before:?}");
+        }
+        origins.servers[1].health.failed(1, Duration::from_secs(3600));
+        for (hash, before) in before.iter().enumerate() {
+            let now = origins.order(hash as u64)[0];
+            assert!(now == *before || *before == 1 && now != 1);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Deadlines without timers.
+//!
+//! A timer armed in a worker would have its event loop set and clear one at every wait. Instead whoever waits for an
+//! origin is woken a few times a second, by one tick from outside, and looks at the clock then. Nothing is woken while
+//! nobody waits.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// How often [`Ticks::tick`] should be called. Deadlines are late by at most this.
+pub const TICK: Duration = Duration::from_millis(200);
+
+/// Wakes those who wait. One for each server.
+#[derive(Debug, Default)]
+pub struct Ticks {
+    /// Ticks so far.
+    count: AtomicU64,
+    waiting: Mutex<Vec<Waker>>,
+}
+
+impl Ticks {
+    /// Time has passed: everyone who waits looks at their deadline.
+    pub fn tick(&self) {
+        let waiting = {
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            self.count.fetch_add(1, Ordering::Release);
+            std::mem::take(&mut *waiting)
+        };
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Waits for `future`, but no longer than `limit`.
+    pub(crate) async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
+        let mut future = pin!(future);
+        let mut deadline = Deadline::after(limit);
+        poll_fn(|cx| match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if deadline.has_passed(self, cx) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        })
+        .await
+    }
+
+    /// Waits for `time`.
+    pub(crate) async fn sleep(&self, time: Duration) {
+        let _ = self.within(time, std::future::pending::<()>()).await;
+    }
+}
+
+/// A moment by which something is to have happened.
+#[derive(Debug)]
+pub(crate) struct Deadline {
+    at: Instant,
+    /// The tick that this task is registered for.
+    registered: Option<u64>,
+}
+
+impl Deadline {
+    pub(crate) fn after(limit: Duration) -> Deadline {
+        Deadline { at: Instant::now() + limit, registered: None }
+    }
+
+    /// Puts it off.
+    pub(crate) fn set(&mut self, limit: Duration) {
+        self.at = Instant::now() + limit;
+    }
+
+    /// Has the moment passed? If not, the task is woken to ask again. To be asked of one task only.
+    pub(crate) fn has_passed(&mut self, ticks: &Ticks, cx: &Context<'_>) -> bool {
+        // The clock is read once a tick, however often the task is polled in between.
+        if self.registered == Some(ticks.count.load(Ordering::Acquire)) {
+            return false;
+        }
+        if Instant::now() >= self.at {
+            return true;
+        }
+        let mut waiting = ticks.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.push(cx.waker().clone());
+        self.registered = Some(ticks.count.load(Ordering::Acquire));
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_is_woken_by_ticks_alone_and_registers_once() {
+        let ticks = Ticks::default();
+        let cx = Context::from_waker(Waker::noop());
+        let mut deadline = Deadline::after(Duration::from_secs(3600));
+        for _ in 0..10 {
+            assert!(!deadline.has_passed(&ticks, &cx));
+        }
+        assert_eq!(ticks.waiting.lock().expect("no panic").len(), 1);
+        ticks.tick();
+        assert_eq!(ticks.waiting.lock().expect("no panic").len(), 0);
+        deadline.set(Duration::ZERO);
+        assert!(deadline.has_passed(&ticks, &cx));
+    }
+}
