@@ -41,7 +41,7 @@ packages=(
     memcached                           # the reference server in its stead, where its source is not to be had
     libmemcached-tools                  # memcapable, memccat, memccp, memcstat...
     php-cli php-memcached php-memcache
-    python3 python3-venv python3-pylibmc
+    python3 python3-venv python3-pylibmc python3-requests
     perl libcache-memcached-fast-perl libcache-memcached-perl
     libio-socket-ssl-perl               # memcached's own tests of TLS
     ruby ruby-dalli

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::crew::HandOut;
 use crate::log::Level;
-use crate::settings::Address;
+use crate::settings::{Address, Protocol};
 use crate::shared::{Listener, Peer, Shared};
 use crate::worker::{Accepted, AcceptedSocket};
 
@@ -148,7 +148,7 @@ fn hand_over(
     leads_to: &watch::Receiver<Arc<Listener>>,
 ) {
     if shared.connections.open() >= shared.live().settings.connections_max {
-        turn_away(shared, socket);
+        turn_away(shared, socket, leads_to.borrow().protocol);
     } else if let Err(error) = prepare(&socket) {
         shared.log.line(Level::Warning, format_args!("a new connection failed at once: {error}"));
     } else {
@@ -172,10 +172,17 @@ async fn pause(shared: &Shared, leads_to: &watch::Receiver<Arc<Listener>>, why: 
     // Still paused, until a connection is really accepted: it is one pause however often it looks.
 }
 
+/// What a client of HTTP too many is told.
+const TOO_MANY_HTTP: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 1\r\nconnection: close\r\n\r\n";
+
 /// Tells one client too many so, if it listens, and closes.
-fn turn_away(shared: &Shared, socket: AcceptedSocket) {
+fn turn_away(shared: &Shared, socket: AcceptedSocket, protocol: Protocol) {
     shared.connections.reject();
-    let answer = WireError::TooManyConnections.as_wire();
+    let answer = match protocol {
+        Protocol::Http => TOO_MANY_HTTP,
+        _ => WireError::TooManyConnections.as_wire(),
+    };
     let _ = match socket {
         AcceptedSocket::Tcp(mut stream) => stream.write_all(answer),
         AcceptedSocket::Unix(mut stream) => stream.write_all(answer),

@@ -1,10 +1,12 @@
 //! The control thread: ticks the clock, lets the stores maintain themselves, carries out reloads (`reload`) and ends the
 //! server. Connections are accepted on it too (`accept`); no client's bytes are read here.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use nuthatch_pages::TICK;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -12,6 +14,7 @@ use crate::auth::Access;
 use crate::backends::Backends;
 use crate::crew::Crew;
 use crate::doors::Doors;
+use crate::http::sites::Logs;
 use crate::memory_file;
 use crate::pool::{EvictionReporter, Handles, Pool};
 use crate::server::{Reloaded, StartError};
@@ -36,6 +39,8 @@ pub(crate) struct Control {
     pub(crate) crew: Crew,
     pub(crate) access: Access,
     pub(crate) backends: Backends,
+    /// Access logs of HTTP listeners.
+    pub(crate) logs: Logs,
     /// Pools that are in the settings no more, as long as someone uses them.
     pub(crate) leaving: Vec<Arc<Pool>>,
     /// Pools that nobody can use any more, until the workers' handles are gone.
@@ -50,7 +55,14 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    pub(crate) fn new(shared: &Arc<Shared>, doors: Doors, crew: Crew, access: Access, backends: Backends) -> Control {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        doors: Doors,
+        crew: Crew,
+        access: Access,
+        backends: Backends,
+        logs: Logs,
+    ) -> Control {
         let mut handles = Handles::default();
         handles.follow(&shared.live());
         let shared = Arc::clone(shared);
@@ -61,6 +73,7 @@ impl Control {
             crew,
             access,
             backends,
+            logs,
             leaving: Vec::new(),
             unused: Vec::new(),
             handles,
@@ -79,10 +92,14 @@ impl Control {
         seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut backend_ticks = interval(BACKEND_TICK);
         backend_ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         while !shared.stop().is_asked() {
+            let has_origins = shared.live().listeners.iter().any(|listener| listener.site.is_some());
             tokio::select! {
                 biased;
                 () = shared.stop().notify.notified() => {}
+                _ = ticks.tick(), if has_origins => shared.ticks.tick(),
                 _ = seconds.tick() => self.tick(),
                 _ = backend_ticks.tick(), if self.has_backends => shared.live().tiers.tick_backends(),
                 Some(Command::Reload(settings, answer)) = commands.recv() => {
@@ -95,7 +112,7 @@ impl Control {
         self.backends.stop();
         // The listening sockets are closed before the workers drain.
         self.doors.close().await;
-        self.crew.stop();
+        stop_crew(&mut self.crew, &shared);
         // A store is closed when nobody has a handle on it any more.
         self.handles = Handles::default();
         self.unused.extend(shared.live().all_pools());
@@ -171,4 +188,20 @@ impl Control {
             self.put_in_force(live);
         }
     }
+}
+
+/// Ends the workers. Who waits for an origin meanwhile still has deadlines.
+fn stop_crew(crew: &mut Crew, shared: &Shared) {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let ticking = scope.spawn(|| {
+            while !is_over.load(Ordering::Acquire) {
+                std::thread::park_timeout(TICK);
+                shared.ticks.tick();
+            }
+        });
+        crew.stop();
+        is_over.store(true, Ordering::Release);
+        ticking.thread().unpark();
+    });
 }

@@ -7,6 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use nuthatch_pages::Ticks;
+use nuthatch_pages::door::Site;
 use socket2::Socket;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -16,6 +18,7 @@ use crate::accept::{Acceptor, accept};
 use crate::auth::Access;
 use crate::counters::{Counters, ListenerCounter};
 use crate::crew::Crew;
+use crate::http::sites::{Logs, Served};
 use crate::listen::{self, BindError, Bound, SocketFile, descriptor};
 use crate::log::Level;
 use crate::pool::Pool;
@@ -31,6 +34,7 @@ const DATAGRAM_PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Doors {
     doors: Vec<Door>,
     backlog: u32,
+    ticks: Arc<Ticks>,
 }
 
 /// One open address.
@@ -44,11 +48,24 @@ struct Door {
     /// What clients who come in are served with; made of `wanted`'s settings.
     tls: Option<Arc<ListenerTls>>,
     counters: Arc<Counters<ListenerCounter>>,
-    served: Served,
+    /// What an HTTP or HTCP listener serves, once it is known.
+    site: Option<Served>,
+    /// Asks the site's servers how they are.
+    probes: Option<(Arc<Site>, Probes)>,
+    served: Serving,
+}
+
+/// A task that ends when it is not wanted any more.
+struct Probes(JoinHandle<()>);
+
+impl Drop for Probes {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// What serves a door. Dropping the sender ends it, after what has arrived is served.
-enum Served {
+enum Serving {
     Not,
     /// A task of the control thread accepts.
     Accepting(watch::Sender<Arc<Listener>>, JoinHandle<()>),
@@ -73,8 +90,9 @@ impl Doors {
         settings: &Settings,
         tls: Vec<Option<Arc<ListenerTls>>>,
         books: &Books,
+        ticks: &Arc<Ticks>,
     ) -> Result<(Doors, Vec<BindError>), BindError> {
-        let mut doors = Doors { doors: Vec::new(), backlog: settings.backlog };
+        let mut doors = Doors { doors: Vec::new(), backlog: settings.backlog, ticks: Arc::clone(ticks) };
         let mut left_out = Vec::new();
         for (wanted, tls) in settings.listeners.iter().zip(tls) {
             match Door::open(wanted, tls, doors.doors.iter(), settings.backlog, books) {
@@ -148,9 +166,12 @@ impl Doors {
     }
 
     /// What clients get who come in from now on. `pools` are in the order of the settings.
-    pub(crate) fn listeners(&self, pools: &[Arc<Pool>], access: &Access) -> Vec<Arc<Listener>> {
-        let listener = |door: &Door| {
+    pub(crate) fn listeners(&mut self, pools: &[Arc<Pool>], access: &Access, logs: &Logs) -> Vec<Arc<Listener>> {
+        let ticks = &self.ticks;
+        let listener = |door: &mut Door| {
             let own_pool = &pools[door.wanted.pool];
+            let before = door.site.take();
+            door.site = door.wanted.http.as_ref().map(|http| Served::new(http, own_pool, ticks, logs, before));
             Arc::new(Listener {
                 name: door.wanted.tag.clone().unwrap_or_else(|| door.address.to_string()),
                 address: door.address.clone(),
@@ -158,12 +179,13 @@ impl Doors {
                 access: access.clone(),
                 pool: own_pool.number,
                 own_pool: Arc::clone(own_pool),
+                site: door.site.as_ref().map(|served| Arc::clone(&served.site)),
                 tls: door.tls.clone(),
                 counters: Arc::clone(&door.counters),
                 fd: descriptor(&door.socket),
             })
         };
-        self.doors.iter().map(listener).collect()
+        self.doors.iter_mut().map(listener).collect()
     }
 
     /// Has every door lead to its listener of `listeners`, which [`Doors::listeners`] made. The workers know the pools
@@ -215,7 +237,9 @@ impl Door {
             file,
             tls,
             counters: books.listeners.open(),
-            served: Served::Not,
+            site: None,
+            probes: None,
+            served: Serving::Not,
         })
     }
 
@@ -245,6 +269,9 @@ impl Door {
         if from != to {
             let (from, to) = (from.word(), to.word());
             outcome.changed.push(format!("listener {address}: protocol {from} to {to} for new connections"));
+        }
+        if self.wanted.http != wanted.http {
+            outcome.changed.push(format!("listener {address}: pages and origin for new connections"));
         }
         if self.wanted.tag != wanted.tag {
             let shown = |tag: &Option<String>| tag.clone().unwrap_or_else(|| "none".to_owned());
@@ -289,11 +316,19 @@ impl Door {
         shared: &Arc<Shared>,
         crew: &Crew,
     ) -> std::io::Result<()> {
+        if let Some(site) = &listener.site
+            && !self.probes.as_ref().is_some_and(|(probed, _)| Arc::ptr_eq(probed, site))
+        {
+            // One that is gone is not probed any more.
+            self.probes = None;
+            let probe = tokio::spawn(Arc::clone(site.origins()).probe());
+            self.probes = Some((Arc::clone(site), Probes(probe)));
+        }
         match &mut self.served {
-            Served::Accepting(leads_to, _) => {
+            Serving::Accepting(leads_to, _) => {
                 leads_to.send_replace(Arc::clone(listener));
             }
-            Served::Datagrams(all) => {
+            Serving::Datagrams(all) => {
                 let next = crew.serve_datagrams(turn, self.socket.try_clone()?.into(), Arc::clone(listener));
                 // Who served it so far answers what has arrived and ends; a busy worker may take a while.
                 all.retain(|until| !until.is_closed());
@@ -302,15 +337,15 @@ impl Door {
                 });
                 all.push(next);
             }
-            Served::Not => {
+            Serving::Not => {
                 let socket = self.socket.try_clone()?;
                 self.served = if let Address::Udp(_) = self.address {
-                    Served::Datagrams(vec![crew.serve_datagrams(turn, socket.into(), Arc::clone(listener))])
+                    Serving::Datagrams(vec![crew.serve_datagrams(turn, socket.into(), Arc::clone(listener))])
                 } else {
                     let (leads_to, receiver) = watch::channel(Arc::clone(listener));
                     let acceptor = Acceptor::new(socket, &self.address)?;
                     let task = accept(Arc::clone(shared), acceptor, receiver, Arc::clone(crew.hand_out()));
-                    Served::Accepting(leads_to, tokio::spawn(task))
+                    Serving::Accepting(leads_to, tokio::spawn(task))
                 };
             }
         }
@@ -325,17 +360,17 @@ async fn close(doors: Vec<Door>) {
         // First of all: nobody finds the way to a UNIX socket any more.
         drop(file);
         match served {
-            Served::Accepting(leads_to, task) => {
+            Serving::Accepting(leads_to, task) => {
                 drop(leads_to);
                 (socket, Some(task), Vec::new())
             }
-            Served::Datagrams(all) => {
+            Serving::Datagrams(all) => {
                 all.iter().for_each(|until| {
                     until.send_replace(true);
                 });
                 (socket, None, all)
             }
-            Served::Not => (socket, None, Vec::new()),
+            Serving::Not => (socket, None, Vec::new()),
         }
     };
     // All are told before any is waited for.

@@ -16,6 +16,7 @@ mod crew;
 mod doors;
 mod exec;
 pub mod fuzz;
+mod http;
 mod listen;
 mod log;
 pub mod loopback;
@@ -34,6 +35,7 @@ mod watch;
 mod worker;
 
 pub use auth::CredentialsError;
+pub use http::sites::AccessLogError;
 pub use listen::BindError;
 pub use memory_file::MemoryFileError;
 pub use server::{Prepared, Reloaded, Running, Server, StartError};

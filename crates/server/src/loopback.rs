@@ -50,6 +50,7 @@ impl Loopback {
             access: Access::Open,
             pool: pool.number,
             own_pool: Arc::clone(&pool),
+            site: None,
             tls: None,
             counters: books.listeners.open(),
             fd: 3,
@@ -64,7 +65,7 @@ impl Loopback {
         };
         let mut handles = Handles::default();
         handles.follow(&live);
-        let shared = Arc::new(Shared::new(live, books, clock, log));
+        let shared = Arc::new(Shared::new(live, books, Arc::default(), clock, log));
         shared.clock.pause();
         let live = shared.live();
         let from = ConnectionInfo::new(0, 4, Peer::Unix, listener, shared.clock.now());

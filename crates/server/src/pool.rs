@@ -28,6 +28,8 @@ pub(crate) struct Pool {
     pub(crate) counters: Arc<Counters<PoolCounter>>,
     /// Where its items stay over a restart.
     pub(crate) file: Option<PathBuf>,
+    /// Which of its pages are being fetched.
+    pub(crate) pages: nuthatch_pages::door::Shared,
     /// The store's running totals at the last `stats reset`.
     baseline: Mutex<Stats>,
 }
@@ -66,6 +68,7 @@ impl Pool {
             store,
             counters: books.pools.open(),
             file: settings.file.clone(),
+            pages: nuthatch_pages::door::Shared::default(),
             baseline: Mutex::default(),
         })
     }

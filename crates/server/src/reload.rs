@@ -12,6 +12,7 @@ use std::sync::Arc;
 use crate::auth::Access;
 use crate::clock::Clock;
 use crate::control::Control;
+use crate::http::sites::Logs;
 use crate::log::{Level, Log};
 use crate::pool::{Pool, Route, Routes};
 use crate::server::{Reloaded, StartError};
@@ -28,6 +29,7 @@ impl Control {
         let Reload { mut settings, changed, waiting } = before.diff(&wanted);
         let mut outcome = Reloaded { changed, waiting, failed: Vec::new() };
         let access = Access::read(&settings).map_err(StartError::Credentials)?;
+        let logs = Logs::open(&settings, &self.logs).map_err(StartError::AccessLog)?;
         let pools =
             pools_of(&settings, &shared.live().pools, &self.leaving, &shared.books, &shared.clock, &shared.log)?;
         let before_tiers = shared.live().tiers.clone();
@@ -35,6 +37,7 @@ impl Control {
         self.backends.tiers_of(&settings, &pools, &[], &before_tiers, &shared.books)?;
 
         self.access = self.access.followed_by(access);
+        self.logs = logs;
         self.change_pools(&before, &mut settings, &pools, &mut outcome);
         let were = tls::in_force(&shared.live().listeners);
         let tls = shared.tls_of(&settings);
@@ -49,7 +52,7 @@ impl Control {
         }
         change_shared(&shared, &before, &settings);
 
-        let listeners = self.doors.listeners(&pools, &self.access);
+        let listeners = self.doors.listeners(&pools, &self.access, &self.logs);
         let leaving = self.leaving.iter().map(Arc::downgrade).collect();
         let routes = routes_of(&settings, &pools);
         let tiers = self.backends.tiers_of(&settings, &pools, &self.leaving, &before_tiers, &shared.books)?;

@@ -8,6 +8,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use nuthatch_pages::Ticks;
 use nuthatch_store::StoreError;
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -19,6 +20,7 @@ use crate::clock::Clock;
 use crate::control::{Command, Control};
 use crate::crew::Crew;
 use crate::doors::Doors;
+use crate::http::sites::{AccessLogError, Logs};
 use crate::listen::BindError;
 use crate::log::{Level, Log};
 use crate::memory_file::MemoryFileError;
@@ -78,27 +80,29 @@ impl Prepared {
         let books = Arc::<Books>::default();
         let access = Access::read(&settings).map_err(StartError::Credentials)?;
         let (clock, log) = (Clock::new(), Log::new(settings.verbosity));
+        let ticks = Arc::<Ticks>::default();
+        let logs = Logs::open(&settings, &Logs::default()).map_err(StartError::AccessLog)?;
         // The listeners first, as a start that fails for another reason is not to read memory files.
-        let (doors, left_out) = Doors::open(&settings, tls, &books).map_err(StartError::Listener)?;
+        let (mut doors, left_out) = Doors::open(&settings, tls, &books, &ticks).map_err(StartError::Listener)?;
         let pools = reload::pools_of(&settings, &[], &[], &books, &clock, &log)?;
         let backends = Backends::new(backends);
         let tiers = backends.tiers_of(&settings, &pools, &[], &Tiers::default(), &books)?;
         let live = Live {
             tiers,
             routes: reload::routes_of(&settings, &pools),
-            listeners: doors.listeners(&pools, &access),
+            listeners: doors.listeners(&pools, &access, &logs),
             leaving: Vec::new(),
             pools,
             settings: Arc::new(settings),
         };
-        let shared = Arc::new(Shared::new(live.clone(), books, clock, log));
+        let shared = Arc::new(Shared::new(live.clone(), books, ticks, clock, log));
         for error in left_out {
             shared.log.line(Level::Warning, format_args!("{error}; going on without it"));
         }
         let runtime = Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
         let crew = Crew::start(&shared, &live, live.settings.workers).map_err(StartError::Thread)?;
         let (commands, asked) = unbounded_channel();
-        let control = Control::new(&shared, doors, crew, access, backends);
+        let control = Control::new(&shared, doors, crew, access, backends, logs);
         let run = move || runtime.block_on(control.run(asked));
         let control = std::thread::Builder::new().name("control".to_owned()).spawn(run).map_err(StartError::Thread)?;
         Ok(Running { shared, commands, control: Mutex::new(Some(control)) })
@@ -194,6 +198,8 @@ pub enum StartError {
     Credentials(CredentialsError),
     /// A file of certificates or keys cannot be used.
     Tls(TlsError),
+    /// An access log cannot be written.
+    AccessLog(AccessLogError),
     /// The pool of this name cannot be made or resized.
     Pool(String, StoreError),
     /// The pool of this name has a memory file that cannot be used.
@@ -212,6 +218,7 @@ impl fmt::Display for StartError {
             StartError::Listener(error) => error.fmt(f),
             StartError::Credentials(error) => error.fmt(f),
             StartError::Tls(error) => error.fmt(f),
+            StartError::AccessLog(error) => error.fmt(f),
             StartError::Pool(name, error) => write!(f, "pool {name}: {error}"),
             StartError::MemoryFile(name, error) => write!(f, "pool {name}: {error}"),
             StartError::Backend(pool, name) => {
@@ -229,6 +236,7 @@ impl std::error::Error for StartError {
             StartError::Listener(error) => Some(error),
             StartError::Credentials(error) => Some(error),
             StartError::Tls(error) => Some(error),
+            StartError::AccessLog(error) => Some(error),
             StartError::Pool(_, error) => Some(error),
             StartError::MemoryFile(_, error) => Some(error),
             StartError::Thread(error) => Some(error),

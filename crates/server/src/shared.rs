@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::task::Waker;
 
+use nuthatch_pages::Ticks;
+use nuthatch_pages::door::Site;
 use tokio::sync::Notify;
 
 use crate::auth::Access;
@@ -40,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) buffers: BufferBudget,
     pub(crate) knobs: Mutex<Knobs>,
     pub(crate) books: Arc<Books>,
+    /// Wakes those who wait for an origin.
+    pub(crate) ticks: Arc<Ticks>,
     /// When the files of certificates were last read, all of them. Locked while they are read, so that no older file
     /// replaces a newer one.
     certificates_read_at: Mutex<u32>,
@@ -86,7 +90,7 @@ impl Live {
 
 impl Shared {
     /// The state of a server that is about to start.
-    pub(crate) fn new(live: Live, books: Arc<Books>, clock: Clock, log: Log) -> Shared {
+    pub(crate) fn new(live: Live, books: Arc<Books>, ticks: Arc<Ticks>, clock: Clock, log: Log) -> Shared {
         let settings = Arc::clone(&live.settings);
         Shared {
             certificates_read_at: Mutex::new(clock.now()),
@@ -99,6 +103,7 @@ impl Shared {
             buffers: BufferBudget::new(&settings),
             knobs: Mutex::new(Knobs::new(&settings)),
             books,
+            ticks,
             live: RwLock::new(Arc::new(live)),
             stop: Stop::default(),
         }
@@ -193,6 +198,8 @@ pub(crate) struct Listener {
     pub(crate) pool: usize,
     /// That pool. It is there for as long as a connection of this listener is.
     pub(crate) own_pool: Arc<Pool>,
+    /// What an HTTP or HTCP listener serves.
+    pub(crate) site: Option<Arc<Site>>,
     /// Whether and how clients speak TLS.
     pub(crate) tls: Option<Arc<ListenerTls>>,
     /// The address's: they go on when the listener is changed.
@@ -273,6 +280,8 @@ pub(crate) enum Kick {
     Stop = 3,
     /// It did not come to the end of its TLS handshake.
     Handshake = 4,
+    /// It did not come to the end of a request's head; it is told so.
+    Head = 5,
 }
 
 /// What a connection is doing, as `stats conns` names it.
@@ -292,14 +301,29 @@ pub(crate) enum Activity {
     Handshaking = 7,
     /// Waiting for what a backend answers.
     AwaitingBackend = 8,
+    /// HTTP: between two requests, or before the first.
+    AwaitingRequest = 9,
+    /// HTTP: part of a request's head is there.
+    ReadingHead = 10,
+    /// HTTP: part of a request's body is there.
+    ReadingBody = 11,
+    /// HTTP: an answer is being made, by an origin perhaps.
+    Serving = 12,
+    /// HTTP/2: several may be.
+    ServingMany = 13,
+    /// Another protocol, between the client and an origin.
+    Tunnel = 14,
 }
 
 impl Activity {
     /// memcached's name of the state.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Activity::Reading | Activity::Handshaking => "conn_read",
-            Activity::ReadingValue | Activity::AwaitingValue => "conn_nread",
+            Activity::Reading | Activity::Handshaking | Activity::AwaitingRequest | Activity::ReadingHead => {
+                "conn_read"
+            }
+            Activity::ReadingValue | Activity::AwaitingValue | Activity::ReadingBody => "conn_nread",
+            Activity::Serving | Activity::ServingMany | Activity::Tunnel => "conn_waiting",
             Activity::Swallowing => "conn_swallow",
             Activity::Writing | Activity::WritingHeld => "conn_mwrite",
             Activity::Watching => "conn_watch",
@@ -308,7 +332,7 @@ impl Activity {
     }
 
     fn from_u8(value: u8) -> Activity {
-        const ALL: [Activity; 9] = [
+        const ALL: [Activity; 15] = [
             Activity::Reading,
             Activity::ReadingValue,
             Activity::Swallowing,
@@ -318,6 +342,12 @@ impl Activity {
             Activity::WritingHeld,
             Activity::Handshaking,
             Activity::AwaitingBackend,
+            Activity::AwaitingRequest,
+            Activity::ReadingHead,
+            Activity::ReadingBody,
+            Activity::Serving,
+            Activity::ServingMany,
+            Activity::Tunnel,
         ];
         ALL.get(usize::from(value)).copied().unwrap_or(Activity::Reading)
     }
@@ -384,6 +414,7 @@ impl ConnectionInfo {
             2 => Kick::Stall,
             3 => Kick::Stop,
             4 => Kick::Handshake,
+            5 => Kick::Head,
             _ => Kick::None,
         }
     }

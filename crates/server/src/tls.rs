@@ -138,6 +138,9 @@ fn configuration(settings: &TlsSettings) -> Result<ServerConfig, TlsError> {
         rustls::Error::General(_) => wrong(Part::Key, &settings.key)(error),
         error => wrong(Part::Certificate, &settings.certificate)(error),
     })?;
+    if settings.is_http {
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    }
     if settings.session_cache {
         config.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX);
     } else {

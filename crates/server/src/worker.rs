@@ -18,6 +18,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
 use crate::conn::{Connection, Output, Stream, TlsStream};
+use crate::http;
 use crate::log::Level;
 use crate::pool::Handles;
 use crate::shared::{Activity, ConnectionInfo, Kick, Listener, Live, Peer, Shared};
@@ -41,6 +42,15 @@ const VALUE_SECONDS_MAX: u32 = 60;
 
 /// The same for those that keep memory of a store, while that store refuses writes for want of memory.
 const PRESSED_SECONDS_MAX: u32 = 2;
+
+/// How long a client of HTTP may take for the head of a request, and how long it may say nothing between two.
+const HEAD_SECONDS_MAX: u32 = 10;
+const KEEP_ALIVE_SECONDS_MAX: u32 = 75;
+
+/// How long a client may send nothing of a request's body, or over HTTP/2 neither send nor take anything while it waits:
+/// longer than origins are waited for.
+const BODY_SECONDS_MAX: u32 = 30;
+const STREAMS_SECONDS_MAX: u32 = 150;
 
 /// How long a stopping server waits for clients to take their last answers.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
@@ -203,7 +213,10 @@ async fn serve(shared: &Arc<Shared>, number: usize, mut messages: UnboundedRecei
             Message::Datagrams(socket, listener, until) => match UdpSocket::from_std(socket) {
                 Ok(socket) => {
                     with(|worker| worker.datagram_sockets += 1);
-                    drop(tokio::spawn(udp::serve(socket, listener, until)));
+                    match listener.site.clone() {
+                        Some(site) => drop(tokio::spawn(http::htcp::serve(socket, listener, site, until))),
+                        None => drop(tokio::spawn(udp::serve(socket, listener, until))),
+                    }
                 }
                 Err(error) => {
                     let name = &listener.name;
@@ -241,10 +254,10 @@ fn open(shared: &Arc<Shared>, number: usize, accepted: Accepted) {
         AcceptedSocket::Unix(socket) => UnixStream::from_std(socket).map(Stream::Unix),
     };
     match stream {
-        Ok(stream) => {
-            let connection = Connection::open(shared, number, id, stream, peer, listener);
-            drop(tokio::spawn(connection));
-        }
+        Ok(stream) => match listener.site.clone() {
+            Some(site) => http::open(shared, number, id, stream, peer, listener, site),
+            None => drop(tokio::spawn(Connection::open(shared, number, id, stream, peer, listener))),
+        },
         Err(error) => {
             // The socket is closed by now. The usual reason is a limit on descriptors or watches.
             shared.connections.closed();
@@ -292,6 +305,12 @@ fn sweep_one(connection: &ConnectionInfo, now: Seconds, idle_seconds_max: u32, i
         Activity::Writing if silent(&connection.progressed_at, STALL_SECONDS_MAX) => Kick::Stall,
         Activity::WritingHeld if silent(&connection.progressed_at, stall) => Kick::Stall,
         Activity::ReadingValue if silent(&connection.progressed_at, value) => Kick::Stall,
+        Activity::ReadingHead if silent(&connection.commanded_at, HEAD_SECONDS_MAX) => Kick::Head,
+        Activity::AwaitingRequest if silent(&connection.progressed_at, KEEP_ALIVE_SECONDS_MAX) => Kick::Idle,
+        Activity::ReadingBody if silent(&connection.progressed_at, BODY_SECONDS_MAX) => Kick::Stall,
+        Activity::ServingMany if silent(&connection.progressed_at, STREAMS_SECONDS_MAX) => Kick::Stall,
+        // Whoever waits for an origin waits as long as that may take.
+        Activity::Serving | Activity::ServingMany | Activity::Tunnel => return,
         // A watcher says nothing for as long as it watches, and that is how it should be.
         // Who waits for a backend is answered when that has given up at the latest.
         Activity::Writing | Activity::WritingHeld | Activity::Watching | Activity::AwaitingBackend => return,

@@ -289,6 +289,8 @@ fn decode(hit: &Hit<'_>, now: UnixSeconds) -> Option<Item> {
     }
     let head = Bytes::from(head);
     match parse(&head).ok()? {
+        // What a fleet's items have no room for is stored in chunks there, and nowhere else.
+        Value::Chunks(_) | Value::Chunk { .. } => None,
         Value::Variants(ways) => Some(Item::Index(Index { number: hit.flags(), ways })),
         Value::Page(page) => {
             let mut headers = HeaderMap::with_capacity(24);

@@ -132,7 +132,7 @@ impl Connection {
         }
         shared.registries.of(worker).insert(&info);
         shared.log.line(Level::Command, format_args!("<{fd} new client connection from {peer}"));
-        shared.watchers.emit(kind::CONNEVENTS, |line| describe(line, "conn_new", &info, None));
+        shared.watchers.emit(kind::CONNEVENTS, |line| describe_connection(line, "conn_new", &info, None));
         Connection {
             stream,
             session: Session::new(&info.listener.access, true),
@@ -186,7 +186,7 @@ impl Connection {
         let is_stopping = match self.info.kicked() {
             Kick::None => false,
             Kick::Stop => true,
-            why @ (Kick::Idle | Kick::Stall | Kick::Handshake) => return Ok(self.kicked(why)),
+            why @ (Kick::Idle | Kick::Stall | Kick::Handshake | Kick::Head) => return Ok(self.kicked(why)),
         };
         let mut turns = worker.live.settings.requests_per_event.max(1);
         self.has_yielded = false;
@@ -488,21 +488,22 @@ impl Drop for Connection {
         let fd = self.info.fd;
         self.shared.log.line(Level::Command, format_args!("<{fd} connection closed."));
         let end = self.end;
-        self.shared.watchers.emit(kind::CONNEVENTS, |line| describe(line, "conn_close", &self.info, Some(end)));
+        let reason = Some(end.name());
+        self.shared.watchers.emit(kind::CONNEVENTS, |line| describe_connection(line, "conn_close", &self.info, reason));
         self.shared.connections.closed();
     }
 }
 
 /// One `watch connevents` line.
-fn describe(line: &mut String, event: &str, info: &ConnectionInfo, end: Option<End>) {
+pub(crate) fn describe_connection(line: &mut String, event: &str, info: &ConnectionInfo, reason: Option<&str>) {
     let _ = match info.peer {
         Peer::Internet(address) => {
             write!(line, "type={event} rip={} rport={} transport=tcp", address.ip(), address.port())
         }
         Peer::Unix => write!(line, "type={event} rip=unix rport=0 transport=local"),
     };
-    if let Some(end) = end {
-        let _ = write!(line, " reason={}", end.name());
+    if let Some(reason) = reason {
+        let _ = write!(line, " reason={reason}");
     }
     let _ = write!(line, " cfd={}", info.fd);
 }

@@ -207,7 +207,10 @@ impl Session {
         let spoken = match (&listener.access, listener.protocol) {
             (Access::Text(_), _) | (Access::Open, settings::Protocol::Ascii) => Protocol::Ascii,
             (Access::Sasl(_), _) | (Access::Open, settings::Protocol::Binary) => Protocol::Binary,
-            (Access::Open, settings::Protocol::Auto) => detect(first_byte),
+            // Listeners of pages have connections of their own.
+            (Access::Open, settings::Protocol::Auto | settings::Protocol::Http | settings::Protocol::Htcp) => {
+                detect(first_byte)
+            }
         };
         self.phase = match spoken {
             Protocol::Ascii => Phase::Text,

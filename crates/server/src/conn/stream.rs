@@ -2,10 +2,12 @@
 //! buffers TLS needs are [`super::tls`]'s.
 
 use std::io::{self, IoSlice};
+use std::net::Shutdown;
 use std::os::fd::{AsRawFd, RawFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -69,6 +71,17 @@ impl Stream {
             Stream::Tcp(_) | Stream::Unix(_) => Poll::Ready(()),
             Stream::Tls(stream) => stream.poll_close(cx),
         }
+    }
+
+    /// Sends no more. What the client sends can still be read.
+    pub(crate) fn shutdown_write(&self) -> io::Result<()> {
+        let done = match self {
+            Stream::Tcp(stream) => SockRef::from(stream).shutdown(Shutdown::Write),
+            Stream::Unix(stream) => SockRef::from(stream).shutdown(Shutdown::Write),
+            Stream::Tls(stream) => SockRef::from(stream.socket()).shutdown(Shutdown::Write),
+        };
+        // A client that has gone is not waited for.
+        if done.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotConnected) { Ok(()) } else { done }
     }
 
     /// Whether client and server are still agreeing on how to talk.

@@ -570,6 +570,7 @@ mod tests {
             min_version: TlsVersion::Tls12,
             session_cache: false,
             write_bytes: 1024,
+            is_http: false,
         };
         let tls = ListenerTls::new(&tls, Arc::new(server));
         let mut roots = RootCertStore::empty();

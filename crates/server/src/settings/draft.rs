@@ -6,9 +6,11 @@
 use std::path::PathBuf;
 
 use nuthatch_fleet::FleetSettings;
+use nuthatch_pages::origin::OriginSettings;
 
 use super::knob::Bytes;
 use super::listen::{self, Interface};
+use super::pages::{self, HttpSettings, PAGE_ITEM_BYTES_MAX, PagesSettings};
 use super::problem::{Note, Problem};
 use super::tls::TlsDraft;
 use super::{
@@ -63,6 +65,7 @@ pub(super) struct Draft {
     pub(super) listens: Vec<ListenDraft>,
     pub(super) routes: Vec<RouteDraft>,
     pub(super) fleets: Vec<FleetDraft>,
+    pub(super) origins: Vec<OriginDraft>,
     pub(super) notes: Vec<Note>,
 }
 
@@ -74,11 +77,21 @@ pub(super) struct PoolDraft {
     pub(super) item_place: Option<String>,
 }
 
+/// One `[origin.NAME]`.
+#[derive(Default)]
+pub(super) struct OriginDraft {
+    pub(super) settings: OriginSettings,
+}
+
 /// One `[[listen]]`.
 #[derive(Default)]
 pub(super) struct ListenDraft {
     pub(super) place: String,
     pub(super) memcached: Option<String>,
+    pub(super) http: Option<String>,
+    pub(super) htcp: Option<String>,
+    pub(super) origin: Vec<String>,
+    pub(super) pages: Option<PagesSettings>,
     pub(super) protocol: Option<Protocol>,
     pub(super) mode: Option<u32>,
     pub(super) pool: Option<String>,
@@ -237,14 +250,17 @@ impl Draft {
         let required = self.settings.auth_file.as_ref().map(|_| (Protocol::Ascii, "-Y"));
         let required = required.or(self.settings.sasl_file.as_ref().map(|_| (Protocol::Binary, "-S")));
         if let Some((protocol, flag)) = required {
-            if let Some(other) = listeners.iter().find(|listener| listener.protocol != protocol) {
+            let mut memcached = listeners.iter().filter(|listener| listener.http.is_none());
+            if let Some(other) = memcached.find(|listener| listener.protocol != protocol) {
                 return Err(Problem::combination(format!(
                     "{}: expected protocol {} with {flag}, another would let clients in without a password",
                     other.address,
                     protocol.word()
                 )));
             }
-            if let Some(udp) = listeners.iter().find(|listener| matches!(listener.address, Address::Udp(_))) {
+            if let Some(udp) =
+                listeners.iter().find(|listener| matches!(listener.address, Address::Udp(_)) && listener.http.is_none())
+            {
                 return Err(Problem::combination(format!(
                     "{}: expected no UDP with {flag}, it cannot authenticate",
                     udp.address
@@ -265,7 +281,15 @@ impl Draft {
         let protocol = self.protocol.unwrap_or(Protocol::Auto);
         if let Some(path) = &self.socket {
             let address = Address::Unix { path: path.clone(), mode: self.unix_mode.unwrap_or(0o700) };
-            return Ok(vec![ListenerSettings { address, protocol, pool, tag: None, tls: None, required: true }]);
+            return Ok(vec![ListenerSettings {
+                address,
+                protocol,
+                pool,
+                tag: None,
+                tls: None,
+                http: None,
+                required: true,
+            }]);
         }
         let udp_port = self.udp_port.unwrap_or(0);
         // memcached: a UDP port given alone is the TCP port too.
@@ -311,6 +335,7 @@ impl Draft {
                         pool,
                         tag: interface.tag.clone(),
                         tls: of_kind(tls, &address),
+                        http: None,
                         required,
                         address,
                     });
@@ -320,26 +345,35 @@ impl Draft {
         Ok(listeners)
     }
 
-    fn listeners_of_file(&self) -> Result<Vec<ListenerSettings>, Problem> {
+    fn listeners_of_file(&mut self) -> Result<Vec<ListenerSettings>, Problem> {
         let mut listeners = Vec::new();
         for listen in &self.listens {
             let place = &listen.place;
-            let Some(spec) = &listen.memcached else {
+            let said = [("memcached", &listen.memcached), ("http", &listen.http), ("htcp", &listen.htcp)];
+            let mut said = said.into_iter().filter_map(|(key, spec)| Some((key, spec.as_ref()?)));
+            let (Some((key, spec)), None) = (said.next(), said.next()) else {
                 return Err(Problem::value(format!(
-                    "{place}: listen: expected the key memcached with an address, such as \"127.0.0.1:11211\""
+                    "{place}: listen: expected one of the keys memcached, http and htcp with an address, such as \"127.0.0.1:11211\""
                 )));
             };
             let pool = self.pool_of(listen.pool.as_deref(), &format!("{place}: listen.pool"))?;
-            let protocol = listen.protocol.or(self.protocol).unwrap_or(Protocol::Auto);
-            let tls = self.tls_of_listen(listen, spec)?;
-            let add = |address, required| {
-                let tls = tls.clone().filter(|_| matches!(address, Address::Tcp(_)));
-                ListenerSettings { address, protocol, pool, tag: listen.tag.clone(), tls, required }
+            let (protocol, http) = self.served(listen, key)?;
+            // `-Z` is about memcached's listeners.
+            let mut tls = match key == "memcached" || listen.tls.is_some() {
+                true => self.tls_of_listen(listen, spec)?,
+                false => None,
             };
-            if let Some(path) = spec.strip_prefix("unix:") {
+            if let Some(tls) = &mut tls {
+                tls.is_http = key == "http";
+            }
+            let add = |address, required| {
+                let (tls, http) = (tls.clone().filter(|_| matches!(address, Address::Tcp(_))), http.clone());
+                ListenerSettings { address, protocol, pool, tag: listen.tag.clone(), tls, http, required }
+            };
+            if let Some(path) = spec.strip_prefix("unix:").filter(|_| key != "htcp") {
                 if !super::flags::is_socket_path(path) {
                     return Err(Problem::value(format!(
-                        "{place}: listen.memcached: expected unix: and the path of a socket, at most 107 bytes, not {spec:?}"
+                        "{place}: listen.{key}: expected unix: and the path of a socket, at most 107 bytes, not {spec:?}"
                     )));
                 }
                 let mode = listen.mode.or(self.unix_mode).unwrap_or(0o700);
@@ -352,17 +386,65 @@ impl Draft {
                 )));
             }
             let (kind, rest) = match spec.strip_prefix("udp:") {
-                Some(rest) => (Address::Udp as fn(_) -> _, rest),
-                None => (Address::Tcp as fn(_) -> _, spec.as_str()),
+                Some(rest) if key == "memcached" => (Address::Udp as fn(_) -> _, rest),
+                _ if key == "htcp" => (Address::Udp as fn(_) -> _, spec.as_str()),
+                _ => (Address::Tcp as fn(_) -> _, spec.as_str()),
             };
             let (host, port) = listen::parse_host_port(rest).map_err(|expected| {
-                Problem::value(format!("{place}: listen.memcached: expected {expected}, not {spec:?}"))
+                Problem::value(format!("{place}: listen.{key}: expected {expected}, not {spec:?}"))
             })?;
-            let port = listen::port_number(port.unwrap_or(i32::from(PORT_DEFAULT)));
-            let resolved = listen::resolve(&host, port).map_err(|e| e.at(&format!("{place}: listen.memcached")))?;
+            let port_default = match key {
+                "http" if tls.is_some() => 443,
+                "http" => 80,
+                "htcp" => HTCP_PORT,
+                _ => i32::from(PORT_DEFAULT),
+            };
+            let port = listen::port_number(port.unwrap_or(port_default));
+            let resolved = listen::resolve(&host, port).map_err(|e| e.at(&format!("{place}: listen.{key}")))?;
             listeners.extend(resolved.into_iter().map(|(address, required)| add(kind(address), required)));
         }
+        // Pages are longer than what memcached's limit was made for. What the operator says of it holds.
+        for listener in listeners.iter().filter(|listener| listener.protocol == Protocol::Http) {
+            let draft = &mut self.pools[listener.pool];
+            if draft.item_place.is_none() {
+                let half = usize::try_from(draft.pool.memory_bytes / 2).unwrap_or(usize::MAX);
+                draft.pool.item_bytes_max = draft.pool.item_bytes_max.max(PAGE_ITEM_BYTES_MAX.min(half));
+            }
+        }
+        self.settings.pools = self.pools.iter().map(|draft| draft.pool.clone()).collect();
         Ok(listeners)
+    }
+
+    /// What a listener of the file speaks at the address under `key`, and what it serves if that is pages.
+    fn served(&self, listen: &ListenDraft, key: &str) -> Result<(Protocol, Option<HttpSettings>), Problem> {
+        let place = &listen.place;
+        let only = |name: &str, with: &str| {
+            Problem::value(format!("{place}: listen.{name}: expected only with {with}, not with {key}"))
+        };
+        if key == "memcached" {
+            if !listen.origin.is_empty() {
+                return Err(only("origin", "http"));
+            }
+            if listen.pages.is_some() {
+                return Err(only("pages", "http or htcp"));
+            }
+            return Ok((listen.protocol.or(self.protocol).unwrap_or(Protocol::Auto), None));
+        }
+        if listen.protocol.is_some() {
+            return Err(only("protocol", "memcached"));
+        }
+        let pages = listen.pages.clone().unwrap_or_default();
+        if key == "htcp" {
+            if !listen.origin.is_empty() {
+                return Err(only("origin", "http"));
+            }
+            if listen.tls.is_some() {
+                return Err(only("tls", "memcached or http"));
+            }
+            return Ok((Protocol::Htcp, Some(HttpSettings { origin: OriginSettings::default(), pages })));
+        }
+        let origin = pages::origin_of(self, &listen.origin, place)?;
+        Ok((Protocol::Http, Some(HttpSettings { origin, pages })))
     }
 
     fn finish_routes(&self) -> Result<Vec<RouteSettings>, Problem> {
@@ -458,8 +540,10 @@ impl Draft {
             listener.tls.as_ref().is_some_and(|tls| tls.client_certificate == ClientCertificate::Required)
         };
         let reachable = settings.listeners.iter().filter(|listener| !listener.address.is_local());
-        let open: Vec<String> =
-            reachable.filter(|listener| !asks_clients(listener)).map(|listener| listener.address.to_string()).collect();
+        let open: Vec<String> = reachable
+            .filter(|listener| listener.protocol != Protocol::Http && !asks_clients(listener))
+            .map(|listener| listener.address.to_string())
+            .collect();
         if !open.is_empty() {
             self.notes.push(Note {
                 always: true,
@@ -498,7 +582,15 @@ impl Draft {
     }
 }
 
+/// The port of HTCP (RFC 2756, section 2.2).
+const HTCP_PORT: i32 = 4827;
+
 impl ListenDraft {
+    /// Its table of pages; one that was not opened is opened.
+    pub(super) fn pages(&mut self) -> &mut PagesSettings {
+        self.pages.get_or_insert_default()
+    }
+
     /// Its TLS table; one that was not opened is opened.
     pub(super) fn tls(&mut self) -> &mut TlsDraft {
         self.tls.get_or_insert_with(|| TlsDraft { ca_asks: true, ..TlsDraft::default() })

@@ -9,10 +9,10 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::draft::{Draft, FleetDraft, ListenDraft, PoolDraft, RouteDraft};
-use super::knob::{Action, Effect, Knob};
+use super::draft::{Draft, FleetDraft, ListenDraft, OriginDraft, PoolDraft, RouteDraft};
+use super::knob::{Action, Effect, Knob, LIST_SEPARATOR};
 use super::problem::{Kind, Problem};
-use super::{fleet, keys};
+use super::{fleet, keys, pages};
 
 /// Reads the file at `path` into `draft`.
 pub(super) fn read(path: &Path, draft: &mut Draft) -> Result<(), Problem> {
@@ -55,6 +55,11 @@ impl Reader<'_> {
                         self.fleet(name, value, draft)?;
                     }
                 }
+                "origin" => {
+                    for (name, value) in self.table("origin", value)? {
+                        self.origin(name, value, draft)?;
+                    }
+                }
                 "listen" => {
                     for (value, place) in self.tables("listen", value)? {
                         let mut listen = ListenDraft { place, ..ListenDraft::default() };
@@ -74,7 +79,7 @@ impl Reader<'_> {
                     return Err(Problem::value(match later {
                         Some((_, reason)) => format!("{at}: {other}: {reason}"),
                         None => format!(
-                            "{at}: {other}: no such table, expected [server], [pool.NAME], [fleet.NAME], [[listen]] or [[route]]"
+                            "{at}: {other}: no such table, expected [server], [pool.NAME], [fleet.NAME], [origin.NAME], [[listen]] or [[route]]"
                         ),
                     }));
                 }
@@ -98,6 +103,25 @@ impl Reader<'_> {
             .find(|(key, _)| key.get_ref() == "item_max")
             .map(|(key, _)| format!("{}: {what}.item_max", self.at(key.span())));
         draft.pools.push(pool);
+        Ok(())
+    }
+
+    fn origin(
+        &self,
+        name: &Spanned<std::borrow::Cow<'_, str>>,
+        value: &Spanned<DeValue<'_>>,
+        draft: &mut Draft,
+    ) -> Result<(), Problem> {
+        let (title, what, at) = self.title("origin", name)?;
+        let mut origin = OriginDraft::default();
+        origin.settings.name = title.to_owned();
+        self.knobs(&what, pages::ORIGIN, self.table(&what, value)?, &mut origin)?;
+        if origin.settings.servers.is_empty() {
+            return Err(Problem::value(format!(
+                "{at}: {what}: expected the key servers with addresses of web servers"
+            )));
+        }
+        draft.origins.push(origin);
         Ok(())
     }
 
@@ -234,6 +258,14 @@ fn as_text<T>(knob: &Knob<T>, value: &DeValue<'_>) -> Option<String> {
         Action::Real { .. } => value.as_float().map(|float| float.as_str().to_owned()).or_else(|| whole(value)),
         Action::Size { .. } | Action::Seconds(_) | Action::Time { .. } => string(value).or_else(|| whole(value)),
         Action::Choice(..) | Action::Text { .. } => string(value),
+        Action::List { .. } => match value.as_array() {
+            None => string(value),
+            Some(array) => {
+                let words: Option<Vec<&str>> = array.iter().map(|word| word.get_ref().as_str()).collect();
+                words.map(|words| words.join(&LIST_SEPARATOR.to_string()))
+            }
+        }
+        .filter(|text| !text.contains('\n')),
         Action::Table { .. } | Action::Texts { .. } => None,
     }
 }

@@ -9,18 +9,15 @@ use super::draft::{Draft, ListenDraft, PoolDraft, RouteDraft};
 use super::flags::{CONNECTIONS_MAX, INT_MAX, ITEM_BYTES_MAX, ITEM_BYTES_MIN, WORKERS_MAX, octal_mode};
 use super::knob::{Action, Effect, Knob};
 use super::listen::is_tag;
+use super::pages::LISTEN_PAGES;
 use super::tls::WRITE_BYTES_MAX;
 use super::{ClientCertificate, KeyFormat, MIB, Protocol, ciphers};
 
 const NO_BACKENDS: Effect = Effect::Refused("this build has no backends yet");
-const NO_HTTP: Effect = Effect::Refused("this build has no HTTP listeners yet");
 
 /// Tables and arrays of later doors, and what this build lacks for them.
-pub(super) static LATER: &[(&str, &str)] = &[
-    ("table", "this build serves no SQL tables yet"),
-    ("origin", "this build has no HTTP origins yet"),
-    ("admin", "this build has no admin listener yet"),
-];
+pub(super) static LATER: &[(&str, &str)] =
+    &[("table", "this build serves no SQL tables yet"), ("admin", "this build has no admin listener yet")];
 
 /// `[server]`
 pub(super) static SERVER: &[Knob<Draft>] = &[
@@ -337,10 +334,48 @@ pub(super) static LISTEN: &[Knob<ListenDraft>] = &[
         Action::Table { keys: LISTEN_TLS, open: |d| _ = d.tls() },
     )
     .for_new_connections(),
-    Knob::<ListenDraft>::new("http", "speak HTTP at this address", later()).effect(NO_HTTP),
+    Knob::<ListenDraft>::new(
+        "http",
+        "be an HTTP cache at this address: HOST:PORT or unix:PATH; * is every address",
+        Action::Text {
+            expected: "an address",
+            set: |d, text| {
+                d.http = Some(text.to_owned());
+                !text.is_empty()
+            },
+        },
+    ),
+    Knob::<ListenDraft>::new(
+        "htcp",
+        "take purges of pages by HTCP (CLR) over UDP at this address: HOST:PORT",
+        Action::Text {
+            expected: "an address",
+            set: |d, text| {
+                d.htcp = Some(text.to_owned());
+                !text.is_empty()
+            },
+        },
+    ),
+    Knob::<ListenDraft>::new(
+        "origin",
+        "the web site behind an HTTP listener: http://HOST:PORT, a list of such, or the name of an [origin.NAME]",
+        Action::List {
+            expected: "http://HOST:PORT, a list of such, or the name of an [origin.NAME]",
+            set: |d, words| {
+                d.origin = words.iter().map(|word| (*word).to_owned()).collect();
+                !words.is_empty()
+            },
+        },
+    )
+    .for_new_connections(),
+    Knob::<ListenDraft>::new(
+        "pages",
+        "how an HTTP or HTCP listener treats its pages",
+        Action::Table { keys: LISTEN_PAGES, open: |d| _ = d.pages() },
+    )
+    .for_new_connections(),
     Knob::<ListenDraft>::new("admin", "serve counters and control at this address", later())
         .effect(Effect::Refused("this build has no admin listeners yet")),
-    Knob::<ListenDraft>::new("origin", "the web site behind an HTTP listener", later()).effect(NO_HTTP),
 ];
 
 /// `tls` of `[[listen]]`. Each acts on the table that was opened.

@@ -98,6 +98,13 @@ pub(super) enum Action<T: 'static> {
     },
     /// One of some words.
     Choice(&'static [&'static str], fn(&mut T, &str)),
+    /// One or several texts: a string, or an array of strings. False says that one is not of the expected form.
+    List {
+        /// What they should be, to end the sentence "expected …".
+        expected: &'static str,
+        /// Takes them.
+        set: fn(&mut T, &[&str]) -> bool,
+    },
     /// A table of the file, with keys of its own that act on the same draft once it was opened.
     Table {
         /// What may stand in it.
@@ -197,7 +204,7 @@ impl<T> Knob<T> {
             Action::Choice(words, _) => format!("one of {}", words.join(", ")),
             Action::Texts { expected, .. } => format!("an array of strings, each {expected}"),
             Action::Table { .. } => "a table".to_owned(),
-            Action::Text { expected, .. } => (*expected).to_owned(),
+            Action::Text { expected, .. } | Action::List { expected, .. } => (*expected).to_owned(),
         }
     }
 
@@ -238,10 +245,17 @@ impl<T> Knob<T> {
             // Its keys, or its elements, are set one by one.
             Action::Table { .. } | Action::Texts { .. } => return false,
             Action::Text { set, .. } => return set(draft, given),
+            Action::List { set, .. } => {
+                let words: Vec<&str> = given.split(LIST_SEPARATOR).filter(|word| !word.is_empty()).collect();
+                return !words.is_empty() && set(draft, &words);
+            }
         }
         true
     }
 }
+
+/// Stands between the texts of an [`Action::List`]; no text of a file has it.
+pub(super) const LIST_SEPARATOR: char = '\0';
 
 /// Reads a size: digits, then nothing (counting `unit` bytes each) or `k`, `m`, `g` in any case, optionally with `b` or `ib`
 /// after it; all are powers of 1024.
@@ -260,7 +274,7 @@ pub(super) fn size(text: &str, unit: u64) -> Option<u64> {
 }
 
 /// Reads a time: digits, then nothing or `s` for seconds, `m` for minutes, `h` for hours, `d` for days.
-fn seconds(text: &str) -> Option<u32> {
+pub(super) fn seconds(text: &str) -> Option<u32> {
     let (digits, scale) = match text.as_bytes().last()? {
         b's' => (&text[..text.len() - 1], 1),
         b'm' => (&text[..text.len() - 1], 60),

@@ -20,6 +20,7 @@ mod fleet;
 mod keys;
 mod knob;
 mod listen;
+pub(crate) mod pages;
 pub mod port_file;
 mod problem;
 pub mod reference;
@@ -33,6 +34,7 @@ pub use ciphers::Ciphers;
 pub use draft::Asked;
 pub use knob::Bytes;
 pub use nuthatch_fleet::FleetSettings;
+pub use pages::{HttpSettings, PagesSettings};
 pub use problem::{Note, Problem};
 pub use reload::Reload;
 pub use sources::{Loaded, Sources};
@@ -154,6 +156,8 @@ pub struct ListenerSettings {
     pub tag: Option<String>,
     /// `-Z`: clients speak TLS; TCP only.
     pub tls: Option<TlsSettings>,
+    /// What an HTTP or HTCP listener serves; none of another.
+    pub http: Option<HttpSettings>,
     /// False for an address nobody asked for by itself (the IPv6 loopback of a bare start, the second address of a host name): if
     /// the machine cannot listen there, the server starts without it.
     pub required: bool,
@@ -184,6 +188,10 @@ pub enum Protocol {
     Ascii,
     /// Binary only.
     Binary,
+    /// HTTP/1 and HTTP/2: pages.
+    Http,
+    /// HTCP: purges of pages.
+    Htcp,
 }
 
 /// Keys with a prefix that live in a pool of their own.
@@ -437,6 +445,8 @@ impl Protocol {
             Protocol::Auto => "auto",
             Protocol::Ascii => "ascii",
             Protocol::Binary => "binary",
+            Protocol::Http => "http",
+            Protocol::Htcp => "htcp",
         }
     }
 
@@ -446,6 +456,8 @@ impl Protocol {
             Protocol::Auto => "auto-negotiate",
             Protocol::Ascii => "ascii",
             Protocol::Binary => "binary",
+            Protocol::Http => "http",
+            Protocol::Htcp => "htcp",
         }
     }
 }
@@ -472,6 +484,7 @@ fn loopback(port: u16, kind: fn(SocketAddr) -> Address, protocol: Protocol) -> V
             pool: 0,
             tag: None,
             tls: None,
+            http: None,
             required,
         })
         .collect()

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::flags::Group;
 use super::knob::{Action, Effect, Knob, OnReload};
-use super::{VERSION, extended, flags, fleet, keys};
+use super::{VERSION, extended, flags, fleet, keys, pages};
 
 /// Columns of a terminal that help is wrapped to.
 const COLUMNS: usize = 100;
@@ -89,6 +89,8 @@ pub fn page() -> String {
     file_section(&mut out, "`[fleet.NAME]`", fleet::KEYS);
     file_section(&mut out, "`[[listen]]`", keys::LISTEN);
     file_section(&mut out, "`tls` of `[[listen]]`", keys::LISTEN_TLS);
+    file_section(&mut out, "`pages` of `[[listen]]`", pages::LISTEN_PAGES);
+    file_section(&mut out, "`[origin.NAME]`", pages::ORIGIN);
     file_section(&mut out, "`[[route]]`", keys::ROUTE);
     out.push_str("\nTables of later doors are refused with a reason: ");
     let later: Vec<String> = keys::LATER.iter().map(|(name, _)| format!("`{name}`")).collect();
@@ -106,6 +108,8 @@ pub fn sample() -> String {
     sample_table(&mut out, "[pool.default]", keys::POOL);
     out.push_str("\n# Several listeners may serve several pools. Without any: 127.0.0.1:11211 and [::1]:11211.");
     sample_table(&mut out, "[[listen]]", keys::LISTEN);
+    out.push_str("\n# Web servers behind HTTP listeners, which name them by this name.\n");
+    sample_inner_table(&mut out, "[origin.site]", "The servers of one site.", pages::ORIGIN);
     out.push_str("\n# Keys that begin with prefix live in pool, whatever their listener's pool is. Several may follow.\n# [[route]]\n");
     for knob in keys::ROUTE {
         wrapped_comment(&mut out, knob.about);
@@ -153,6 +157,8 @@ fn at_restart() -> impl Iterator<Item = String> {
         of("fleet.NAME.", fleet::KEYS),
         of("listen.", keys::LISTEN),
         of("listen.tls.", keys::LISTEN_TLS),
+        of("listen.pages.", pages::LISTEN_PAGES),
+        of("origin.NAME.", pages::ORIGIN),
         of("route.", keys::ROUTE),
     ];
     tables.into_iter().flatten()
@@ -182,6 +188,19 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("warm_from", "\"other\""),
     ("shadow", "\"other\""),
     ("migrate_from", "\"other\""),
+    ("http", "\"127.0.0.1:8080\""),
+    ("htcp", "\"127.0.0.1:4827\""),
+    ("origin", "\"http://127.0.0.1:8000\""),
+    ("anonymous", "[\"mediawiki\"]"),
+    ("session_cookies", "[\"sid\", \"*_session\"]"),
+    ("ignored_cookies", "[\"theme\"]"),
+    ("drop_parameters", "[\"marketing\", \"ref\"]"),
+    ("decoded", "\":;@$!*(),\""),
+    ("purge_from", "[\"127.0.0.0/8\", \"10.0.0.0/8\"]"),
+    ("refresh_patterns", "[\"^/images/ 1h 20% 3d\"]"),
+    ("access_log", "\"/var/log/nuthatch/access.log\""),
+    ("servers", "[\"http://10.0.0.2:8000\", \"http://10.0.0.3:8000\"]"),
+    ("health", "\"/health\""),
 ];
 
 fn sample_table<T>(out: &mut String, heading: &str, knobs: &[Knob<T>]) {

@@ -1,6 +1,7 @@
 //! Walks the tables: every flag, option and key is taken where it should be and refused with its sentence where it should not.
 
 mod fleets;
+mod pages;
 mod tls;
 
 use std::collections::HashSet;
@@ -93,7 +94,15 @@ fn examples<T>(knob: &Knob<T>) -> (Option<String>, Option<String>) {
         (Action::Text { .. }, "extended") => (some("modern"), some("no_such_option")),
         (Action::Text { .. }, "resp_obj_mem_limit") => (some("5"), None),
         (Action::Text { .. }, "ciphers" | "ssl_ciphers") => (some("HIGH"), some("RC4-MD5")),
+        (Action::Text { .. }, "http" | "htcp") => (some("127.0.0.1:0"), some("")),
+        (Action::Text { .. }, "decoded") => (some(":;@"), some("/")),
+        (Action::Text { .. }, "health") => (some("/health"), some("health")),
         (Action::Text { .. }, _) => (some("x"), some("")),
+        (Action::List { .. }, "anonymous") => (some("mediawiki"), some("joomla")),
+        (Action::List { .. }, "purge_from") => (some("10.0.0.0/8"), some("10.0.0.0/33")),
+        (Action::List { .. }, "refresh_patterns") => (some("^/images/ 1h 20% 3d"), some("( 1h 20% 3d")),
+        (Action::List { .. }, "servers" | "origin") => (some("http://127.0.0.1:8000"), some("")),
+        (Action::List { .. }, _) => (some("x"), some("")),
         (Action::Table { .. } | Action::Texts { .. }, _) => (None, None),
     }
 }
@@ -190,6 +199,7 @@ fn walk<T>(what: &str, knobs: &[Knob<T>], text: impl Fn(&str) -> String) {
             ("memory", _) => "\"64MiB\"".to_owned(),
             ("mode", _) => "\"0660\"".to_owned(),
             ("tls", _) => "{ certificate = \"/c\" }".to_owned(),
+            ("pages", _) => "{ grace = 30 }".to_owned(),
             (_, Action::Texts { .. }) => "[\"127.0.0.1:1\"]".to_owned(),
             (_, Action::Switch(_)) => "true".to_owned(),
             (_, Action::Integer { .. }) => examples(knob).0.unwrap(),
@@ -216,7 +226,10 @@ fn every_key_of_the_file_is_taken_and_refuses_a_bad_value() {
     walk("server", keys::SERVER, |line| format!("[server]\n{line}\n"));
     walk("pool.default", keys::POOL, |line| format!("[pool.default]\n{line}\n"));
     walk("listen", keys::LISTEN, |line| match line.split(' ').next() {
-        Some("memcached") => format!("[[listen]]\n{line}\n"),
+        Some("memcached" | "htcp") => format!("[[listen]]\n{line}\n"),
+        Some("http") => format!("[[listen]]\n{line}\norigin = \"http://a\"\n"),
+        Some("origin") => format!("[[listen]]\n{line}\nhttp = \"127.0.0.1:0\"\n"),
+        Some("pages") => format!("[[listen]]\n{line}\nhttp = \"127.0.0.1:0\"\norigin = \"http://a\"\n"),
         Some("mode") => format!("[[listen]]\n{line}\nmemcached = \"unix:/run/x\"\n"),
         _ => format!("[[listen]]\n{line}\nmemcached = \"127.0.0.1:0\"\n"),
     });
@@ -227,6 +240,13 @@ fn every_key_of_the_file_is_taken_and_refuses_a_bad_value() {
             _ => "tls.certificate = \"/c\"\ntls.client_ca = \"/c\"\n",
         };
         format!("[[listen]]\ntls.{line}\n{others}memcached = \"127.0.0.1:0\"\n")
+    });
+    walk("listen.pages", super::pages::LISTEN_PAGES, |line| {
+        format!("[[listen]]\npages.{line}\nhttp = \"127.0.0.1:0\"\norigin = \"http://a\"\n")
+    });
+    walk("origin.a", super::pages::ORIGIN, |line| match line.starts_with("servers") {
+        true => format!("[origin.a]\n{line}\n"),
+        false => format!("[origin.a]\n{line}\nservers = \"http://a\"\n"),
     });
     walk("route", keys::ROUTE, |line| match line.starts_with("prefix") {
         true => format!("[[route]]\n{line}\npool = \"default\"\n"),
@@ -608,7 +628,7 @@ fn a_bad_file_is_one_sentence_with_file_line_key_and_what_was_expected() {
         (
             "table",
             "[servers]\n",
-            "n.toml:1: servers: no such table, expected [server], [pool.NAME], [fleet.NAME], [[listen]] or [[route]]",
+            "n.toml:1: servers: no such table, expected [server], [pool.NAME], [fleet.NAME], [origin.NAME], [[listen]] or [[route]]",
         ),
         (
             "key",
@@ -651,7 +671,7 @@ fn a_bad_file_is_one_sentence_with_file_line_key_and_what_was_expected() {
         (
             "no-address",
             "[[listen]]\npool = \"default\"\n",
-            "n.toml:1: listen: expected the key memcached with an address",
+            "n.toml:1: listen: expected one of the keys memcached, http and htcp with an address",
         ),
         (
             "address",
@@ -679,7 +699,6 @@ fn a_bad_file_is_one_sentence_with_file_line_key_and_what_was_expected() {
             "[[route]]\nprefix = \"p\"\npool = \"default\"\n[[route]]\nprefix = \"p\"\npool = \"default\"\n",
             "n.toml:4: route.prefix: expected each prefix once, \"p\" was routed before",
         ),
-        ("http", "[[listen]]\nhttp = \"0.0.0.0:80\"\n", "n.toml:2: listen.http: this build has no HTTP listeners yet"),
         ("backend", "[pool.a]\nbackend = \"shared\"\n", "n.toml:2: pool.a.backend: this build has no backends yet"),
     ] {
         let found = file_problem(name, text);

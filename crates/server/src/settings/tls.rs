@@ -30,6 +30,8 @@ pub struct TlsSettings {
     pub session_cache: bool,
     /// `-o ssl_wbuf_size`: bytes of an answer that are encrypted and sent at once.
     pub write_bytes: usize,
+    /// Whether HTTP/2 and HTTP/1.1 are offered by ALPN.
+    pub is_http: bool,
 }
 
 /// What a key file is written in.
@@ -159,6 +161,7 @@ impl TlsDraft {
             min_version: self.min_version(),
             session_cache: self.session_cache,
             write_bytes: self.write_bytes.unwrap_or(WRITE_BYTES_DEFAULT),
+            is_http: false,
         })
     }
 

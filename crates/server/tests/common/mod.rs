@@ -3,6 +3,7 @@
 
 pub(crate) mod backend;
 pub(crate) mod binary;
+pub(crate) mod pages;
 pub(crate) mod tls;
 
 use std::io::{Read, Write};
@@ -19,7 +20,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// A TCP listener on a port that the system chooses.
 pub(crate) fn listener(pool: usize) -> ListenerSettings {
     let address = Address::Tcp("127.0.0.1:0".parse().expect("an address"));
-    ListenerSettings { address, protocol: Protocol::Auto, pool, tag: None, tls: None, required: true }
+    ListenerSettings { address, protocol: Protocol::Auto, pool, tag: None, tls: None, http: None, required: true }
 }
 
 /// An address that no other test and no other process of this machine uses: the process id is part of it.

@@ -91,6 +91,7 @@ impl Authority {
             min_version: TlsVersion::Tls12,
             session_cache: false,
             write_bytes: 16 * 1024,
+            is_http: false,
         }
     }
 

@@ -1,0 +1,63 @@
+//! What a site asks of the server it is in: the worker's own handle on the pool, and its clock. Called on workers only.
+
+use std::fmt;
+use std::sync::Arc;
+
+use nuthatch_pages::rules::UnixSeconds;
+use nuthatch_pages::{Count, House, Ticks};
+use nuthatch_store::{Handle, NEVER, Seconds};
+
+use crate::counters::PoolCounter;
+use crate::log::Level;
+use crate::pool::Pool;
+use crate::worker;
+
+/// A pool with pages.
+pub(crate) struct PageHouse {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) ticks: Arc<Ticks>,
+}
+
+impl House for PageHouse {
+    fn with_store(&self, use_it: &mut dyn FnMut(&mut Handle, Seconds)) {
+        worker::with(|worker| {
+            let now = worker.shared.clock.now();
+            use_it(&mut worker.handles[self.pool.number], now);
+        });
+    }
+
+    fn unix_seconds(&self) -> UnixSeconds {
+        worker::with(|worker| worker.shared.clock.unix_seconds() as UnixSeconds)
+    }
+
+    fn store_seconds(&self, at: UnixSeconds) -> Seconds {
+        let epoch = worker::with(|worker| worker.shared.clock.unix_seconds_at(0)) as UnixSeconds;
+        at.saturating_sub(epoch).clamp(1, UnixSeconds::from(NEVER)) as Seconds
+    }
+
+    fn item_bytes_max(&self) -> usize {
+        self.pool.store.item_bytes_max()
+    }
+
+    fn ticks(&self) -> &Arc<Ticks> {
+        &self.ticks
+    }
+
+    fn count(&self, what: Count, by: u64) {
+        let counter = match what {
+            Count::Lookup => PoolCounter::GetCommands,
+            Count::Hit => PoolCounter::GetHits,
+            Count::Miss => PoolCounter::GetMisses,
+            Count::Stored => PoolCounter::SetCommands,
+            Count::Purged => PoolCounter::DeleteHits,
+            Count::PurgedNothing => PoolCounter::DeleteMisses,
+            Count::TooLarge => PoolCounter::StoreTooLarge,
+            Count::Fetched => PoolCounter::OriginRequests,
+        };
+        worker::with(|worker| self.pool.counters.add(worker.number, counter, by));
+    }
+
+    fn warn(&self, line: fmt::Arguments<'_>) {
+        worker::with(|worker| worker.shared.log.line(Level::Warning, line));
+    }
+}

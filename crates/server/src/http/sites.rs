@@ -1,0 +1,126 @@
+//! Which HTTP and HTCP listener serves what: the settings made into sites. A reload makes those anew whose settings are
+//! others, and keeps the rest, with what they know of their origins' health.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nuthatch_pages::Ticks;
+use nuthatch_pages::door::{AccessLog, Site, SiteSettings};
+use nuthatch_pages::key::{Cookies, MARKETING, NamePattern, Preset, UrlRules};
+use nuthatch_pages::negotiate::Compression;
+use nuthatch_pages::origin::Origins;
+use nuthatch_pages::rules::Rules;
+
+use super::house::PageHouse;
+use crate::pool::Pool;
+use crate::settings::pages::refresh_pattern;
+use crate::settings::{HttpSettings, PagesSettings, Settings};
+
+/// A site of one listener, and what it was made of.
+pub(crate) struct Served {
+    settings: HttpSettings,
+    pool: usize,
+    pub(crate) site: Arc<Site>,
+}
+
+/// The access logs that are open, by their path. Listeners that name the same file share it.
+#[derive(Clone, Default)]
+pub(crate) struct Logs(HashMap<PathBuf, Arc<AccessLog>>);
+
+impl Logs {
+    /// Those that `settings` name: the ones that are open already are told that their file may be another.
+    pub(crate) fn open(settings: &Settings, before: &Logs) -> Result<Logs, AccessLogError> {
+        let mut logs = HashMap::new();
+        for pages in settings.listeners.iter().filter_map(|listener| listener.http.as_ref()).map(|http| &http.pages) {
+            let Some(path) = &pages.access_log else { continue };
+            if logs.contains_key(path) {
+                continue;
+            }
+            let log = match before.0.get(path).filter(|log| log.target().1 == pages.log_format) {
+                Some(log) => {
+                    log.reopen();
+                    Arc::clone(log)
+                }
+                None => AccessLog::open(path, pages.log_format)
+                    .map_err(|error| AccessLogError { path: path.clone(), error: Arc::new(error) })?,
+            };
+            logs.insert(path.clone(), log);
+        }
+        Ok(Logs(logs))
+    }
+
+    fn of(&self, path: Option<&Path>) -> Option<Arc<AccessLog>> {
+        self.0.get(path?).cloned()
+    }
+}
+
+/// An access log cannot be opened.
+#[derive(Clone, Debug)]
+pub struct AccessLogError {
+    path: PathBuf,
+    error: Arc<std::io::Error>,
+}
+
+impl fmt::Display for AccessLogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot write the access log {}: {}", self.path.display(), self.error)
+    }
+}
+
+impl std::error::Error for AccessLogError {}
+
+impl Served {
+    /// The site for `settings` on `pool`: `before`, if it is still the one.
+    pub(crate) fn new(
+        settings: &HttpSettings,
+        pool: &Arc<Pool>,
+        ticks: &Arc<Ticks>,
+        logs: &Logs,
+        before: Option<Served>,
+    ) -> Served {
+        let log = logs.of(settings.pages.access_log.as_deref());
+        if let Some(before) = before
+            && before.settings == *settings
+            && before.pool == pool.number
+        {
+            return before;
+        }
+        let house = Arc::new(PageHouse { pool: Arc::clone(pool), ticks: Arc::clone(ticks) });
+        let origins = Origins::new(settings.origin.clone(), Arc::clone(ticks));
+        let site = Site::new(site_settings(&settings.pages), origins, &pool.pages, house, log);
+        Served { settings: settings.clone(), pool: pool.number, site }
+    }
+}
+
+fn site_settings(pages: &PagesSettings) -> SiteSettings {
+    let sessions: Vec<&str> = pages.session_cookies.iter().map(String::as_str).collect();
+    let ignored: Vec<&str> = pages.ignored_cookies.iter().map(String::as_str).collect();
+    let presets: Vec<Preset> = pages.presets.iter().filter_map(|name| Preset::named(name)).collect();
+    let is_any = pages.presets.iter().any(|name| name == "any");
+    let sessions = if is_any { vec!["*"] } else { sessions };
+    let dropped = pages.dropped_parameters.iter().flat_map(|word| match word.as_str() {
+        "marketing" => MARKETING.iter().map(|name| NamePattern::new(*name)).collect(),
+        word => vec![NamePattern::new(word)],
+    });
+    SiteSettings {
+        rules: Rules {
+            patterns: pages.refresh_patterns.iter().filter_map(|text| refresh_pattern(text)).collect(),
+            ttl_max_seconds: pages.ttl_max_seconds,
+            grace_seconds: pages.grace_seconds,
+            stale_if_error_seconds: pages.stale_if_error_seconds,
+            keep_seconds: pages.keep_seconds,
+            client_directives: pages.client_directives,
+            set_cookie: pages.set_cookie,
+            ..Rules::default()
+        },
+        urls: UrlRules { dropped: dropped.collect(), sort_query: pages.sort_query, decoded: pages.decoded.clone() },
+        cookies: pages.anonymous_only.then(|| Cookies::new(&presets, &sessions, &ignored)),
+        purge_from: pages.purge_from.iter().filter_map(|text| text.parse().ok()).collect(),
+        announce: pages.announce,
+        compression: Compression { coding: pages.compress, ..Compression::default() },
+        page_bytes_max: pages.page_bytes_max,
+        uncacheable_seconds: pages.uncacheable_seconds,
+    }
+}

@@ -1,0 +1,462 @@
+//! The wire: a client's bytes on their way to hyper and back. Every byte of HTTP/1 passes the guard first; here it is
+//! seen, too, whether a client takes too long, so that no connection needs a timer.
+//!
+//! What a client sends is read into the worker's shared buffer, like any other connection's. Kept are only a head that is
+//! not whole and what hyper did not take at once, and both count against the buffer budget.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
+
+use hyper::rt::{Read, ReadBufCursor, Write};
+use nuthatch_pages::door::guard::{Guard, Refusal, Refused};
+use nuthatch_pages::door::{Client, Upgrade};
+
+use crate::conn::{Stream, describe_connection};
+use crate::counters::ListenerCounter;
+use crate::log::Level;
+use crate::shared::{Activity, ConnectionInfo, Kick, Listener, Peer, Shared};
+use crate::watch::kind;
+use crate::worker;
+
+/// What opens a connection of HTTP/2 (RFC 9113, section 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A request's body comes at least this fast once it has taken [`SLOW_BODY_SECONDS`].
+const BODY_BYTES_PER_SECOND_MIN: u64 = 100;
+const SLOW_BODY_SECONDS: u32 = 30;
+
+/// What is read of a client that was refused, so that it can read why before the connection is reset.
+const LINGER_BYTES_MAX: usize = 256 * 1024;
+
+/// What is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    Http1,
+    Http2,
+}
+
+/// A connection's entry in the books; dropped, it is struck out.
+pub(super) struct Opened {
+    info: Arc<ConnectionInfo>,
+    shared: Arc<Shared>,
+    worker: usize,
+}
+
+impl Opened {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        worker: usize,
+        id: u64,
+        stream: &Stream,
+        peer: Peer,
+        listener: Arc<Listener>,
+    ) -> Arc<Opened> {
+        use std::os::fd::AsRawFd;
+        let fd = stream.as_raw_fd();
+        let info = Arc::new(ConnectionInfo::new(id, fd, peer, listener, shared.clock.now()));
+        let opened = Arc::new(Opened { info, shared: Arc::clone(shared), worker });
+        opened.count(ListenerCounter::Opened, 1);
+        shared.registries.of(worker).insert(&opened.info);
+        shared.log.line(Level::Command, format_args!("<{fd} new client connection from {peer}"));
+        shared.watchers.emit(kind::CONNEVENTS, |line| describe_connection(line, "conn_new", &opened.info, None));
+        opened
+    }
+
+    pub(super) fn count(&self, counter: ListenerCounter, by: u64) {
+        self.info.listener.counters.add(self.worker, counter, by);
+    }
+
+    fn now(&self) -> u32 {
+        self.shared.clock.now()
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let peer = self.info.peer;
+        let what = match self.info.kicked() {
+            Kick::Idle => Some((ListenerCounter::IdleKicks, "idle_timeout", "it was idle for too long")),
+            Kick::Handshake => Some((ListenerCounter::TlsHandshakeErrors, "error", "its TLS handshake takes too long")),
+            Kick::Stall => Some((ListenerCounter::StallKicks, "error", "it neither reads nor sends")),
+            Kick::Head => Some((ListenerCounter::StallKicks, "error", "the head of its request takes too long")),
+            Kick::None | Kick::Stop => None,
+        };
+        if let Some((counter, _, why)) = what {
+            self.count(counter, 1);
+            self.shared.log.line(Level::Warning, format_args!("closing {peer}: {why}"));
+        }
+        self.shared.registries.of(self.worker).remove(self.info.id);
+        self.count(ListenerCounter::Closed, 1);
+        let fd = self.info.fd;
+        self.shared.log.line(Level::Command, format_args!("<{fd} connection closed."));
+        let reason = what.map_or("normal", |(_, reason, _)| reason);
+        self.shared
+            .watchers
+            .emit(kind::CONNEVENTS, |line| describe_connection(line, "conn_close", &self.info, Some(reason)));
+        self.shared.connections.closed();
+    }
+}
+
+/// See the module.
+pub(super) struct Wire {
+    stream: Stream,
+    opened: Arc<Opened>,
+    client: Arc<Client>,
+    /// None for HTTP/2, which has its own framing.
+    guard: Option<Guard>,
+    /// Received, and not through the guard; the first bytes are looked at with those that come next.
+    raw: Vec<u8>,
+    /// Through the guard, and not taken yet, from `passed_at` on.
+    passed: Vec<u8>,
+    passed_at: usize,
+    /// To be sent before anything else.
+    early: Vec<u8>,
+    /// Nothing is read any more: the client was refused, or sends no more.
+    is_deaf: bool,
+    is_refused: bool,
+    /// When the body that is arriving began, and its bytes so far.
+    body_since: u32,
+    body_bytes: u64,
+    lingered_bytes: usize,
+    charged_bytes: usize,
+    has_tunnel_waker: bool,
+}
+
+impl Wire {
+    pub(super) fn new(stream: Stream, opened: Arc<Opened>, client: Arc<Client>) -> Wire {
+        let activity = if stream.is_handshaking() { Activity::Handshaking } else { Activity::AwaitingRequest };
+        opened.info.set_activity(activity);
+        Wire {
+            stream,
+            opened,
+            client,
+            guard: Some(Guard::default()),
+            raw: Vec::new(),
+            passed: Vec::new(),
+            passed_at: 0,
+            early: Vec::new(),
+            is_deaf: false,
+            is_refused: false,
+            body_since: 0,
+            body_bytes: 0,
+            lingered_bytes: 0,
+            charged_bytes: 0,
+            has_tunnel_waker: false,
+        }
+    }
+
+    pub(super) fn info(&self) -> &Arc<ConnectionInfo> {
+        &self.opened.info
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.opened.shared
+    }
+
+    pub(super) fn opened(&self) -> &Arc<Opened> {
+        &self.opened
+    }
+
+    /// Waits until it is clear what the client speaks. What has arrived by then is kept for who reads it.
+    pub(super) fn poll_version(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Version>> {
+        loop {
+            if !matches!(self.opened.info.kicked(), Kick::None | Kick::Stop) {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            let begin = &self.raw[..self.raw.len().min(PREFACE.len())];
+            if self.is_deaf || !PREFACE.starts_with(begin) {
+                return Poll::Ready(Ok(Version::Http1));
+            }
+            if begin.len() == PREFACE.len() {
+                self.guard = None;
+                self.passed = std::mem::take(&mut self.raw);
+                return Poll::Ready(Ok(Version::Http2));
+            }
+            match self.poll_fill(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    if self.opened.info.kicked() == Kick::Stop && self.raw.is_empty() {
+                        return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+                    }
+                    self.note_waiting();
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+
+    /// Reads what is there behind `raw`. With HTTP/1, what passes the guard goes to `passed`.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Wire { stream, raw, .. } = self;
+        let read = worker::with(|worker| {
+            let read = ready!(stream.poll_read(cx, &mut worker.input[..]));
+            Poll::Ready(read.map(|bytes| {
+                raw.extend_from_slice(&worker.input[..bytes]);
+                bytes
+            }))
+        });
+        let bytes = ready!(read)?;
+        self.noted_traffic(ListenerCounter::BytesRead, bytes);
+        if bytes == 0 {
+            self.is_deaf = true;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn noted_traffic(&mut self, counter: ListenerCounter, bytes: usize) {
+        self.opened.count(counter, bytes as u64);
+        self.opened.info.progressed_at.store(self.opened.now(), Ordering::Relaxed);
+    }
+
+    /// Notes what the connection does while nothing arrives, for the sweep.
+    fn note_waiting(&mut self) {
+        let info = &self.opened.info;
+        let activity = match &self.guard {
+            _ if self.stream.is_handshaking() => Activity::Handshaking,
+            None if self.client.is_busy() => Activity::ServingMany,
+            None => Activity::AwaitingRequest,
+            Some(guard) if guard.is_tunnel() => Activity::Tunnel,
+            Some(guard) if guard.is_in_body() => Activity::ReadingBody,
+            Some(_) if self.client.is_busy() => Activity::Serving,
+            // Of a version that is not clear yet the guard has seen nothing.
+            Some(guard) if guard.is_in_head() || !self.raw.is_empty() => Activity::ReadingHead,
+            Some(_) => Activity::AwaitingRequest,
+        };
+        if activity == Activity::ReadingHead && info.activity() != Activity::ReadingHead {
+            info.commanded_at.store(self.opened.now(), Ordering::Relaxed);
+        }
+        info.set_activity(activity);
+    }
+
+    /// What may be read now, from the guard. `Ok(false)`: more has to arrive.
+    fn pass(&mut self) -> io::Result<bool> {
+        let Some(guard) = &mut self.guard else {
+            self.passed = std::mem::take(&mut self.raw);
+            self.passed_at = 0;
+            return Ok(!self.passed.is_empty());
+        };
+        if guard.is_upgrading() {
+            match self.client.take_upgrade() {
+                Upgrade::Open => return Ok(false),
+                answer => guard.upgraded(answer == Upgrade::Granted),
+            }
+        }
+        let was_in_body = guard.is_in_body();
+        let checked = match self.opened.info.kicked() {
+            Kick::Head => Err(Refused { why: Refusal::HeadTooSlow, in_head: true }),
+            _ if self.raw.is_empty() => return Ok(false),
+            _ => guard.check(&self.raw),
+        };
+        match checked {
+            Ok(0) => Ok(false),
+            Ok(bytes) => {
+                let is_in_body = guard.is_in_body();
+                self.passed_at = 0;
+                if bytes == self.raw.len() {
+                    self.passed = std::mem::take(&mut self.raw);
+                } else {
+                    self.passed = self.raw[..bytes].to_vec();
+                    self.raw.drain(..bytes);
+                }
+                self.hurry_body(was_in_body, is_in_body, bytes)?;
+                self.opened.info.commanded_at.store(self.opened.now(), Ordering::Relaxed);
+                Ok(true)
+            }
+            Err(Refused { why, in_head }) => {
+                let number = guard.heads();
+                self.is_deaf = true;
+                self.is_refused = true;
+                self.raw = Vec::new();
+                if !in_head {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, why.to_string()));
+                }
+                self.client.refuse(number, why);
+                self.passed = Client::REFUSED.to_vec();
+                self.passed_at = 0;
+                Ok(true)
+            }
+        }
+    }
+
+    /// A body that trickles is given up.
+    fn hurry_body(&mut self, was_in_body: bool, is_in_body: bool, bytes: usize) -> io::Result<()> {
+        if !is_in_body {
+            return Ok(());
+        }
+        let now = self.opened.now();
+        if !was_in_body {
+            (self.body_since, self.body_bytes) = (now, 0);
+        }
+        self.body_bytes += bytes as u64;
+        let seconds = now.saturating_sub(self.body_since);
+        if seconds > SLOW_BODY_SECONDS && self.body_bytes < u64::from(seconds) * BODY_BYTES_PER_SECOND_MIN {
+            self.is_deaf = true;
+            self.is_refused = true;
+            return Err(io::Error::new(io::ErrorKind::TimedOut, Refusal::BodyTooSlow.to_string()));
+        }
+        Ok(())
+    }
+
+    /// Takes account of what is kept.
+    fn charge(&mut self) -> io::Result<()> {
+        let owned = self.raw.capacity() + self.passed.capacity() + self.early.capacity() + self.stream.owned_bytes();
+        if owned == self.charged_bytes {
+            return Ok(());
+        }
+        if self.opened.shared.buffers.resize(self.charged_bytes, owned) {
+            self.charged_bytes = owned;
+            return Ok(());
+        }
+        self.opened.count(ListenerCounter::InputRefused, 1);
+        let (peer, used) = (self.opened.info.peer, self.opened.shared.buffers.used());
+        self.opened.shared.log.line(
+            Level::Warning,
+            format_args!("closing {peer}: connections own {used} bytes of buffers, the limit is read_buf_mem_limit"),
+        );
+        Err(io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// Sends what goes before everything else.
+    fn poll_early(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(early) = self.client.take_early() {
+            self.early.extend_from_slice(&early);
+        }
+        while !self.early.is_empty() {
+            let written = ready!(self.stream.poll_write(cx, &self.early))?;
+            self.early.drain(..written);
+            self.noted_traffic(ListenerCounter::BytesWritten, written);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// What a write came to.
+    fn wrote(&mut self, outcome: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match outcome {
+            Poll::Ready(Ok(bytes)) => {
+                self.noted_traffic(ListenerCounter::BytesWritten, bytes);
+                if self.opened.info.activity() == Activity::WritingHeld {
+                    self.opened.info.set_activity(Activity::Serving);
+                }
+                Poll::Ready(Ok(bytes))
+            }
+            Poll::Pending => {
+                if self.opened.info.activity() != Activity::WritingHeld {
+                    // The time to take something runs from the moment it had to wait.
+                    self.opened.info.progressed_at.store(self.opened.now(), Ordering::Relaxed);
+                    self.opened.info.set_activity(Activity::WritingHeld);
+                }
+                Poll::Pending
+            }
+            error => error,
+        }
+    }
+}
+
+impl Read for Wire {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, mut buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.guard.as_ref().is_some_and(Guard::is_tunnel) && !this.has_tunnel_waker {
+            // The task that reads is another from here on.
+            this.has_tunnel_waker = true;
+            this.opened.info.set_waker(cx.waker());
+        }
+        loop {
+            if this.passed_at < this.passed.len() {
+                let rest = &this.passed[this.passed_at..];
+                let bytes = rest.len().min(buffer.remaining());
+                buffer.put_slice(&rest[..bytes]);
+                this.passed_at += bytes;
+                if this.passed_at == this.passed.len() {
+                    this.passed = Vec::new();
+                    this.passed_at = 0;
+                }
+                this.charge()?;
+                return Poll::Ready(Ok(()));
+            }
+            if this.is_refused {
+                // Nothing that comes after it is a request.
+                return Poll::Pending;
+            }
+            match this.opened.info.kicked() {
+                Kick::None | Kick::Stop | Kick::Head => {}
+                _ => return Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            }
+            if this.pass()? {
+                continue;
+            }
+            if this.is_deaf {
+                return Poll::Ready(Ok(()));
+            }
+            if this.guard.as_ref().is_some_and(Guard::is_upgrading) {
+                // Read on when it is answered, which polls this again.
+                this.opened.info.set_activity(Activity::Serving);
+                return Poll::Pending;
+            }
+            let filled = this.poll_fill(cx);
+            if filled.is_pending() {
+                this.note_waiting();
+                this.charge()?;
+            }
+            ready!(filled)?;
+        }
+    }
+}
+
+impl Write for Wire {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        ready!(this.poll_early(cx))?;
+        let outcome = this.stream.poll_write(cx, bytes);
+        this.wrote(outcome)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        ready!(this.poll_early(cx))?;
+        let outcome = this.stream.poll_write_vectored(cx, slices);
+        this.wrote(outcome)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.poll_early(cx))?;
+        this.stream.poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.stream.poll_close(cx));
+        this.stream.shutdown_write()?;
+        if !this.is_refused {
+            return Poll::Ready(Ok(()));
+        }
+        // A reset would overtake the answer: what the client still sends is read and forgotten, up to a limit that the
+        // sweep sets in time.
+        this.opened.info.set_activity(Activity::ReadingBody);
+        loop {
+            let read = worker::with(|worker| this.stream.poll_read(cx, &mut worker.input[..]));
+            match ready!(read) {
+                Ok(1..) if this.lingered_bytes < LINGER_BYTES_MAX => this.lingered_bytes += 1024,
+                _ => return Poll::Ready(Ok(())),
+            }
+        }
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        let _ = self.opened.shared.buffers.resize(self.charged_bytes, 0);
+    }
+}
