@@ -1,4 +1,4 @@
-# make run     build the server and start it with its defaults
+# make run     build the server and start it in front of a small wiki: memcached on 11211, pages on 8080
 # make test    install what the tests need, then run everything
 # make fuzz    fuzz each codec and a whole connection for FUZZ_SECONDS each
 # make bench   compare with memcached on this machine: TRACES=DIR adds misses on traces, FLAGS=... picks parts (bench/README.md)
@@ -11,7 +11,7 @@ FUZZ_SECONDS ?= 60
 
 run:
 	cargo build --release --package nuthatch
-	exec "$${CARGO_TARGET_DIR:-target}/release/nuthatch" serve
+	exec "$${CARGO_TARGET_DIR:-target}/release/nuthatch" demo
 
 test:
 	scripts/check.sh

@@ -8,7 +8,7 @@ use nuthatch_server::settings::{Asked, Sources, reference};
 
 use crate::failure::Failure;
 use crate::ring::Question;
-use crate::{ring, say};
+use crate::{demo, ring, say};
 
 /// How the program was started.
 pub(crate) struct Invocation {
@@ -22,6 +22,8 @@ pub(crate) enum Command {
     Serve(Box<Sources>),
     /// Validate a configuration file.
     Check(PathBuf),
+    /// Show what a page cache is for.
+    Demo(Box<Sources>),
     /// Load a server and measure it.
     Bench(Vec<OsString>),
     /// Say where keys live.
@@ -62,6 +64,7 @@ impl Invocation {
                 [path] => Ok(Command::Check(PathBuf::from(path))),
                 _ => Err(Failure::usage("check: expected one configuration file, as in `nuthatch check FILE`")),
             },
+            "demo" => Ok(Command::Demo(Box::new(self.sources(rest)))),
             "bench" => Ok(Command::Bench(rest.to_vec())),
             "ring" => Ok(match Question::read(rest)? {
                 Some(question) => Command::Ring(Box::new(question)),
@@ -70,7 +73,7 @@ impl Invocation {
             "version" | "-V" | "--version" => Ok(Command::Print(version(false))),
             "help" | "-h" | "--help" => help(rest),
             other => Err(Failure::usage(format!(
-                "{other:?}: no such command, expected serve, bench, check, ring, help or version"
+                "{other:?}: no such command, expected serve, demo, bench, check, ring, help or version"
             ))),
         }
     }
@@ -104,13 +107,14 @@ fn help(rest: &[OsString]) -> Result<Command, Failure> {
         "serve" | "flags" => reference::help_serve(),
         "config" => reference::sample(),
         "check" => say::HELP_CHECK.to_owned(),
+        "demo" => demo::HELP.to_owned(),
         "bench" => nuthatch_bench::help(),
         "ring" => ring::HELP.to_owned(),
         "memcached" => say::HELP_MEMCACHED.to_owned(),
         "help" | "version" => say::HELP.to_owned(),
         other => {
             return Err(Failure::usage(format!(
-                "help {other:?}: no such topic, expected serve, config, check, bench, ring or memcached"
+                "help {other:?}: no such topic, expected serve, config, check, demo, bench, ring or memcached"
             )));
         }
     }))
@@ -149,9 +153,9 @@ mod tests {
     fn what_is_no_command_says_which_there_are() {
         for (args, sentence) in [
             (&[][..], "expected a command, such as serve; `nuthatch help` lists them"),
-            (&["server"], "\"server\": no such command, expected serve, bench, check, ring, help or version"),
+            (&["server"], "\"server\": no such command, expected serve, demo, bench, check, ring, help or version"),
             (&["check"], "check: expected one configuration file, as in `nuthatch check FILE`"),
-            (&["help", "me"], "help \"me\": no such topic, expected serve, config, check, bench, ring or memcached"),
+            (&["help", "me"], "help \"me\": no such topic, expected serve, config, check, demo, bench, ring or memcached"),
         ] {
             let Err(failure) = command("nuthatch", args) else { panic!("{args:?}") };
             assert_eq!((failure.to_string().as_str(), failure.status(false)), (sentence, 2));

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod command;
+mod demo;
 mod detach;
 mod failure;
 mod process;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
     let result = match invocation.command() {
         Ok(Command::Serve(sources)) => serve::serve(&sources),
         Ok(Command::Check(path)) => say::check(&path),
+        Ok(Command::Demo(sources)) => demo::demo(*sources),
         Ok(Command::Bench(args)) => nuthatch_bench::run(args).map_err(failure::Failure::from),
         Ok(Command::Ring(question)) => ring::ring(&question),
         Ok(Command::Print(text)) => say::print(&text),

@@ -5,22 +5,24 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use nuthatch_server::Server;
-use nuthatch_server::settings::{Address, Bytes, ListenerSettings, Loaded, Settings, Sources, VERSION};
+use nuthatch_server::settings::{Address, Bytes, ListenerSettings, Loaded, Protocol, Settings, Sources, VERSION};
 
 use crate::failure::Failure;
 use crate::serve;
 
 /// `nuthatch help`
 pub(crate) const HELP: &str = "\
-Nuthatch is a caching server. This build speaks the memcached protocols: point any memcached client at it.
+Nuthatch is a caching server. This build speaks the memcached protocols, point any memcached client at it, and is an HTTP cache in
+front of a web site.
 
 Usage: nuthatch COMMAND
 
   serve [FLAGS]      start the server; without flags, a memcached of 64 MiB on loopback, port 11211
+  demo               start one with a page listener in front of a small wiki, and see a MISS and then a HIT
   bench [FLAGS]      load a memcached-compatible server and measure it
   check FILE         say whether a configuration file is right, and what it would start
   ring FLAGS KEY...  say on which server of a fleet keys live
-  help [TOPIC]       serve, bench, ring: every flag; config: a sample file; memcached: taking a memcached's place
+  help [TOPIC]       serve, demo, bench, ring: every flag; config: a sample file; memcached: taking a memcached's place
   version            print the version
 
 Start one and talk to it:
@@ -95,10 +97,18 @@ pub(crate) fn greeting(settings: &Settings, listeners: &[ListenerSettings]) -> S
     let mut text = format!("Nuthatch {}, speaking memcached {release}.\n\n", env!("CARGO_PKG_VERSION"));
     text.push_str(&summary(settings, listeners));
     let plain = |listener: &&ListenerSettings| listener.tls.is_none();
-    if let Some(target) = listeners.iter().filter(plain).find_map(|listener| netcat_target(&listener.address)) {
+    let speaks_memcached = |listener: &&ListenerSettings| plain(listener) && listener.http.is_none();
+    let mut spoken = listeners.iter().filter(speaks_memcached);
+    if let Some(target) = spoken.find_map(|listener| netcat_target(&listener.address)) {
         let _ = write!(
             text,
             "\nTry it:\n  printf 'set greeting 0 60 5\\r\\nhello\\r\\nget greeting\\r\\nquit\\r\\n' | nc {target}\n"
+        );
+    }
+    if let Some(target) = listeners.iter().filter(plain).find_map(curl_target) {
+        let _ = write!(
+            text,
+            "\nA page, of which X-Cache says MISS and then HIT, and how it is forgotten:\n  curl -si http://{target}/ | head -12\n  curl -si -X PURGE http://{target}/\n"
         );
     }
     text.push_str("\nCtrl-C stops it. `nuthatch help` tells more.\n");
@@ -150,6 +160,13 @@ fn place(address: &Address) -> String {
         Address::Udp(address) => format!("udp {address}"),
         Address::Unix { path, mode } => format!("unix {} (mode {mode:04o})", path.display()),
     }
+}
+
+/// What `curl` takes to reach a page listener.
+fn curl_target(listener: &ListenerSettings) -> Option<String> {
+    let target = netcat_target(&listener.address).filter(|_| listener.protocol == Protocol::Http)?;
+    let (host, port) = target.split_once(' ').filter(|(host, _)| *host != "-U")?;
+    Some(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
 }
 
 /// What `nc` takes to reach a listener.

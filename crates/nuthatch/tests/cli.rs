@@ -336,6 +336,31 @@ fn serve_greets_and_memcached_is_silent() {
 }
 
 #[test]
+fn the_demonstration_shows_a_miss_and_then_a_hit_and_an_item_that_can_be_deleted() {
+    let place = Place::new();
+    let serving = place.serve("nuthatch", &["demo", "--http", "127.0.0.1:0", "--memcached", "127.0.0.1:0"]);
+    let ports = fs::read_to_string(place.path("ports")).unwrap();
+    let ports: Vec<u16> = ports.lines().filter_map(|line| line.strip_prefix("TCP INET: ")?.parse().ok()).collect();
+    let [_, http] = ports[..] else { panic!("{ports:?}") };
+    let get = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", http)).unwrap();
+        stream.write_all(b"GET / HTTP/1.0\r\nHost: wiki.example\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.contains("<h1>Nuthatch</h1>"), "{answer}");
+        let line = answer.lines().find_map(|line| line.strip_prefix("x-cache: ")).unwrap_or_default();
+        line.split(' ').next().unwrap_or_default().to_owned()
+    };
+    assert_eq!([get(), get()], ["MISS", "HIT"]);
+    assert_eq!(ask(&mut place.connect(), "delete page:http://wiki.example/"), "DELETED");
+    assert_eq!([get(), get()], ["MISS", "HIT"]);
+    serving.signal(Signal::SIGTERM);
+    let (status, out, err) = serving.end();
+    assert_eq!((status, err.as_str()), (Some(0), ""));
+    assert!(out.contains(&format!("curl -si http://127.0.0.1:{http}/ | head -12\n")), "{out}");
+}
+
+#[test]
 fn options_without_an_effect_are_said_at_v() {
     let place = Place::new();
     let serving = place.serve("memcached", &["-p", "-1", "-v", "-f", "1.5", "-o", "slab_reassign"]);
