@@ -156,6 +156,7 @@ impl Store {
     fn empty(&self, id: u32, keep: Keep, lane: &mut Lane, counters: &Counters, now: Seconds) -> bool {
         let from = self.log.segment(id).queue();
         let mut stuck = false;
+        let (mut seen_bytes, mut seen_records) = (0, 0);
         self.each_record(id, |place, record| {
             if stuck {
                 return;
@@ -167,9 +168,11 @@ impl Store {
                 self.drop_gone(&mut shard, entry, &record, miss, counters);
                 return;
             }
+            seen_bytes += record.record_bytes();
+            seen_records += 1;
             let kept = match keep {
                 Keep::All => Some((from, entry.rank)),
-                Keep::Hit | Keep::HitIfRoom => self.policy.keep(from, entry.rank, record.record_bytes()),
+                Keep::Hit | Keep::HitIfRoom => self.policy.keep(from, entry.rank, record.record_bytes(), place.0),
             };
             let Some((queue, rank)) = kept else {
                 self.drop_evicted(&mut shard, entry, &record, from, counters);
@@ -191,6 +194,9 @@ impl Store {
                 self.drop_evicted(&mut shard, entry, &record, from, counters);
             }
         });
+        if keep != Keep::All && from == Queue::Main {
+            self.policy.passed(seen_bytes, seen_records);
+        }
         if keep == Keep::All && !stuck {
             counters.compactions.add(1);
         }
