@@ -7,9 +7,10 @@ use std::sync::Arc;
 use tokio::task::AbortHandle;
 
 use crate::backend::Backend;
+use crate::backend::fleet::Fleet;
 use crate::pool::Pool;
 use crate::server::StartError;
-use crate::settings::Settings;
+use crate::settings::{PoolSettings, Settings};
 use crate::shared::{Books, Live, Shared};
 use crate::tier::{Follower, Tier, Tiers};
 
@@ -18,6 +19,8 @@ use crate::tier::{Follower, Tier, Tiers};
 pub(crate) struct Backends {
     /// By name. Those of programs that start a server in their own process; the settings know nothing of them.
     given: BTreeMap<String, Arc<dyn Backend>>,
+    /// Those of the settings that some pool has, now or in what leaves.
+    fleets: BTreeMap<String, Arc<Fleet>>,
     followed: Vec<Followed>,
     /// Pools whose tier is another since the last tick of the clock. Workers take the change over one by one, so that what
     /// the last of them did under the older one is forgotten once more.
@@ -48,7 +51,7 @@ impl Backends {
     /// The tiers of `pools`, which are those of `settings` in their order, and of `leaving`. What is as it was `before`
     /// stays.
     pub(crate) fn tiers_of(
-        &self,
+        &mut self,
         settings: &Settings,
         pools: &[Arc<Pool>],
         leaving: &[Arc<Pool>],
@@ -58,9 +61,7 @@ impl Backends {
         let mut tiers: Vec<Arc<Tier>> = leaving.iter().filter_map(|pool| before.of(pool.number).cloned()).collect();
         for (pool, wanted) in pools.iter().zip(&settings.pools) {
             let Some(name) = &wanted.backend else { continue };
-            let Some(backend) = self.given.get(name) else {
-                return Err(StartError::Backend(wanted.name.clone(), name.clone()));
-            };
+            let backend = &self.backend_of(wanted, name, settings)?;
             let older = before.of(pool.number);
             tiers.push(match older {
                 Some(older) if older.is_as(wanted, backend) => Arc::clone(older),
@@ -71,6 +72,55 @@ impl Backends {
             });
         }
         Ok(Tiers::new(tiers))
+    }
+
+    /// The backend called `name`: one that was given, or a fleet, which is made when the first pool asks for it.
+    fn backend_of(
+        &mut self,
+        wanted: &PoolSettings,
+        name: &str,
+        settings: &Settings,
+    ) -> Result<Arc<dyn Backend>, StartError> {
+        if let Some(given) = self.given.get(name) {
+            return Ok(Arc::clone(given));
+        }
+        let of_name = settings.fleets.iter().find(|fleet| fleet.name == name);
+        let of_name = of_name.ok_or_else(|| StartError::Backend(wanted.name.clone(), name.to_owned()))?;
+        if let Some(fleet) = self.fleets.get(name) {
+            return Ok(Arc::clone(fleet) as _);
+        }
+        let fleet = Fleet::new(of_name).map_err(|error| StartError::Fleet(name.to_owned(), error.to_string()))?;
+        self.fleets.insert(name.to_owned(), Arc::clone(&fleet));
+        Ok(fleet as _)
+    }
+
+    /// Has fleets be as `settings` say, as far as they can be: what changed, and what could not. Copies of what lives
+    /// elsewhere by now are forgotten by the caller, by [`Backends::forget_of`].
+    pub(crate) fn change_fleets(&mut self, settings: &Settings) -> (Vec<String>, Vec<String>) {
+        let (mut changed, mut failed) = (Vec::new(), Vec::new());
+        self.fleets.retain(|name, _| settings.fleets.iter().any(|fleet| fleet.name == *name));
+        for wanted in &settings.fleets {
+            let name = &wanted.name;
+            let Some(fleet) = self.fleets.get(name) else { continue };
+            match fleet.change(wanted) {
+                Ok(true) => changed.push(name.clone()),
+                Ok(false) => {}
+                Err(error) => failed.push(format!("fleet.{name}.{error}; it stays as it was")),
+            }
+        }
+        (changed, failed)
+    }
+
+    /// Forgets all copies of pools before these fleets.
+    pub(crate) fn forget_of(fleets: &[String], live: &Live, shared: &Shared) {
+        for pool in &live.pools {
+            let is_of = live.settings.pools.iter().any(|settings| {
+                settings.name == pool.name && settings.backend.as_ref().is_some_and(|name| fleets.contains(name))
+            });
+            if is_of {
+                forget(pool, live, shared);
+            }
+        }
     }
 
     /// To be called before `live` replaces `before`: what is no longer in it keeps nothing from now on.

@@ -277,7 +277,10 @@ pub fn reference() -> String {
          numbers mean here is in [memcached.md](memcached.md). `stats workers` shows `curr_connections`, \
          `total_connections`, `requests`, `bytes_read`, `bytes_written` and `conn_yields` of each worker since the \
          start. What pools and listeners counted that a reload removed stays in the sums; a worker too many is shown for \
-         as long as it has connections.\n\n\
+         as long as it has connections. `stats fleet` shows what the workers' clients count of each server of the \
+         fleets behind pools, added up; `stats pools` shows besides `tier_backend`, whose copies a pool holds, \
+         `tier_changes` and `tier_gaps`, how often its backend told of a change and how often all copies were forgotten \
+         because some may have been missed, and `tier_stream`, whether changes are told of now. See [tier.md](tier.md).\n\n\
          This page is made from the tables in `crates/server/src/counters.rs`; a test keeps it current.\n",
     );
     let tables = [

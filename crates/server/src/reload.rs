@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::auth::Access;
+use crate::backends::Backends;
 use crate::clock::Clock;
 use crate::control::Control;
 use crate::http::sites::Logs;
@@ -62,8 +63,11 @@ impl Control {
             outcome.failed.push(format!("workers: {workers} instead of {wanted}: cannot start a thread: {error}"));
             live.settings = Arc::new(Settings { workers, ..Settings::clone(&live.settings) });
         }
+        let (changed_fleets, failed) = self.backends.change_fleets(&live.settings);
+        outcome.failed.extend(failed);
         // Workers know the pools before anyone is handed to them who needs one.
         self.put_in_force(live.clone());
+        Backends::forget_of(&changed_fleets, &live, &shared);
         self.doors.lead(&live.listeners, &shared, &self.crew);
         Ok(outcome)
     }

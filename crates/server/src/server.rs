@@ -85,7 +85,7 @@ impl Prepared {
         // The listeners first, as a start that fails for another reason is not to read memory files.
         let (mut doors, left_out) = Doors::open(&settings, tls, &books, &ticks).map_err(StartError::Listener)?;
         let pools = reload::pools_of(&settings, &[], &[], &books, &clock, &log)?;
-        let backends = Backends::new(backends);
+        let mut backends = Backends::new(backends);
         let tiers = backends.tiers_of(&settings, &pools, &[], &Tiers::default(), &books)?;
         let live = Live {
             tiers,
@@ -206,6 +206,8 @@ pub enum StartError {
     MemoryFile(String, MemoryFileError),
     /// The pool of this name has a backend, called that, which there is not.
     Backend(String, String),
+    /// The fleet of this name cannot stand behind a pool; what of it, and why.
+    Fleet(String, String),
     /// The system does not give a thread or what it needs.
     Thread(io::Error),
     /// The server has ended.
@@ -224,6 +226,7 @@ impl fmt::Display for StartError {
             StartError::Backend(pool, name) => {
                 write!(f, "pool {pool}: expected its backend to be there, there is none called {name}")
             }
+            StartError::Fleet(name, why) => write!(f, "fleet.{name}.{why}"),
             StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),
             StartError::Ended => f.write_str("the server has ended"),
         }
@@ -240,7 +243,7 @@ impl std::error::Error for StartError {
             StartError::Pool(_, error) => Some(error),
             StartError::MemoryFile(_, error) => Some(error),
             StartError::Thread(error) => Some(error),
-            StartError::Backend(..) | StartError::Ended => None,
+            StartError::Backend(..) | StartError::Fleet(..) | StartError::Ended => None,
         }
     }
 }

@@ -5,6 +5,9 @@
 //! clients speak and for every kind of backend. Nothing here knows local copies, flights or connections; a backend is
 //! asked by its pool's tier alone and holds no lock while anyone waits.
 
+pub(crate) mod fleet;
+mod stream;
+
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;

@@ -458,6 +458,21 @@ pub(crate) fn pools(exec: &Exec<'_>, sink: &mut Sink<'_>) {
     }
 }
 
+/// `stats fleet`: what backends count, each once, each of their counters under their own name.
+pub(crate) fn backends(exec: &Exec<'_>, sink: &mut Sink<'_>) {
+    let mut told: Vec<&str> = Vec::new();
+    for tier in exec.live.tiers.iter() {
+        let name = tier.backend.name();
+        if told.contains(&name) {
+            continue;
+        }
+        told.push(name);
+        // A name of a counter has no blanks.
+        let short = name.strip_prefix("fleet ").unwrap_or(name);
+        tier.backend.counters(&mut |counter, value| sink.stat_of(short, counter, value));
+    }
+}
+
 /// What is counted of a pool's tier.
 fn tier_of_pool(tier: &Tier, sink: &mut Sink<'_>) {
     let name = &tier.pool_name;

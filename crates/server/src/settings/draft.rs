@@ -196,7 +196,29 @@ impl Draft {
                 )));
             }
         }
+        for draft in &self.pools {
+            self.check_backend(draft)?;
+        }
         self.settings.pools = self.pools.iter().map(|draft| draft.pool.clone()).collect();
+        Ok(())
+    }
+
+    fn check_backend(&self, draft: &PoolDraft) -> Result<(), Problem> {
+        let pool = &draft.pool;
+        let Some(name) = &pool.backend else { return Ok(()) };
+        let (at, what) = (&draft.place, &pool.name);
+        if self.fleets.iter().all(|fleet| fleet.fleet.name != *name) {
+            let names: Vec<&str> = self.fleets.iter().map(|fleet| fleet.fleet.name.as_str()).collect();
+            let names = if names.is_empty() { "there is none".to_owned() } else { names.join(", ") };
+            return Err(Problem::value(format!(
+                "{at}: pool.{what}.backend: expected the name of a fleet of the file ({names}), not {name:?}"
+            )));
+        }
+        if pool.file.is_some() {
+            return Err(Problem::combination(format!(
+                "{at}: pool.{what}.file: expected none with a backend, whose copies would be out of date after a restart"
+            )));
+        }
         Ok(())
     }
 

@@ -13,8 +13,6 @@ use super::pages::LISTEN_PAGES;
 use super::tls::WRITE_BYTES_MAX;
 use super::{ClientCertificate, KeyFormat, MIB, Protocol, ciphers};
 
-const NO_BACKENDS: Effect = Effect::Refused("this build has no backends yet");
-
 /// Tables and arrays of later doors, and what this build lacks for them.
 pub(super) static LATER: &[(&str, &str)] =
     &[("table", "this build serves no SQL tables yet"), ("admin", "this build has no admin listener yet")];
@@ -266,8 +264,29 @@ pub(super) static POOL: &[Knob<PoolDraft>] = &[
         },
     )
     .at_restart(),
-    Knob::<PoolDraft>::new("backend", "what answers misses", later()).effect(NO_BACKENDS),
-    Knob::<PoolDraft>::new("ttl_max", "how long an item from a backend may live", later()).effect(NO_BACKENDS),
+    Knob::<PoolDraft>::new(
+        "backend",
+        "the fleet that answers misses and takes writes; the pool then holds copies for a short time",
+        Action::Text {
+            expected: "the name of a fleet",
+            set: |d, text| {
+                d.pool.backend = Some(text.to_owned());
+                !text.is_empty()
+            },
+        },
+    ),
+    Knob::<PoolDraft>::new(
+        "ttl_max",
+        "how long a copy of a backend's item may live; 0 keeps none",
+        Action::Seconds(|d, seconds| d.pool.ttl_max_seconds = seconds),
+    )
+    .default("5s"),
+    Knob::<PoolDraft>::new(
+        "grace",
+        "how long a copy may be served after its life while the backend is down",
+        Action::Seconds(|d, seconds| d.pool.grace_seconds = seconds),
+    )
+    .default("0"),
 ];
 
 /// `[[listen]]`

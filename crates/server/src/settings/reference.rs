@@ -185,6 +185,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("namespace", "\"shop:\""),
     ("hash_tag", "\"{}\""),
     ("spare", "[\"10.0.0.50:11211\"]"),
+    ("backend", "\"shared\""),
     ("warm_from", "\"other\""),
     ("shadow", "\"other\""),
     ("migrate_from", "\"other\""),

@@ -224,7 +224,10 @@ fn walk<T>(what: &str, knobs: &[Knob<T>], text: impl Fn(&str) -> String) {
 #[test]
 fn every_key_of_the_file_is_taken_and_refuses_a_bad_value() {
     walk("server", keys::SERVER, |line| format!("[server]\n{line}\n"));
-    walk("pool.default", keys::POOL, |line| format!("[pool.default]\n{line}\n"));
+    walk("pool.default", keys::POOL, |line| match line.starts_with("backend") {
+        true => format!("[pool.default]\n{line}\n[fleet.x]\nservers = [\"127.0.0.1:1\"]\n"),
+        false => format!("[pool.default]\n{line}\n"),
+    });
     walk("listen", keys::LISTEN, |line| match line.split(' ').next() {
         Some("memcached" | "htcp") => format!("[[listen]]\n{line}\n"),
         Some("http") => format!("[[listen]]\n{line}\norigin = \"http://a\"\n"),
@@ -699,7 +702,11 @@ fn a_bad_file_is_one_sentence_with_file_line_key_and_what_was_expected() {
             "[[route]]\nprefix = \"p\"\npool = \"default\"\n[[route]]\nprefix = \"p\"\npool = \"default\"\n",
             "n.toml:4: route.prefix: expected each prefix once, \"p\" was routed before",
         ),
-        ("backend", "[pool.a]\nbackend = \"shared\"\n", "n.toml:2: pool.a.backend: this build has no backends yet"),
+        (
+            "backend",
+            "[pool.a]\nbackend = \"shared\"\n",
+            "n.toml:1: pool.a.backend: expected the name of a fleet of the file (there is none), not \"shared\"",
+        ),
     ] {
         let found = file_problem(name, text);
         assert!(found.starts_with(sentence), "{found}\n{sentence}");

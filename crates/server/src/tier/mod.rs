@@ -83,11 +83,9 @@ pub(crate) struct Stream {
 impl Stream {
     /// Whether changes are told of now, and if not, why.
     pub(crate) fn state(&self) -> String {
-        if self.is_following.load(Ordering::Relaxed) {
-            return "following".to_owned();
-        }
+        let state = if self.is_following.load(Ordering::Relaxed) { "following" } else { "none" };
         let why = self.why.lock().unwrap_or_else(PoisonError::into_inner);
-        if why.is_empty() { "none".to_owned() } else { format!("none: {why}") }
+        if why.is_empty() { state.to_owned() } else { format!("{state}: {why}") }
     }
 }
 

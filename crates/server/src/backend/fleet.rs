@@ -1,0 +1,614 @@
+//! A fleet of memcached servers as a backend.
+//!
+//! Each worker has a client of its own, whose connections live on that worker's runtime, so that nothing is shared between
+//! workers on the way of a request; the control thread ticks them all. Items are fetched in a way that tells how long they
+//! have to live wherever the fleet speaks the meta protocol. What a fleet's protocol cannot say is said by a meta command,
+//! except to binary fleets.
+//!
+//! A server that is out is an error here, whatever `on_failure = "miss"` would make of it: only so can the tier tell it
+//! from a miss, serve what it still has, and say otherwise whom to blame.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread::ThreadId;
+use std::time::Instant;
+
+use futures_util::future::join_all;
+use nuthatch_fleet::client::{
+    self, Client, Config, Error, MetaCode, MetaRequest, OnDown, Place, ServerAddr, ServerStats, Servers, Ticks, Ttl,
+    Verb, Want, Word, Write, Written,
+};
+use nuthatch_fleet::membership::sources_are_fixed;
+use nuthatch_fleet::placement::PlacementError;
+use nuthatch_fleet::{Compression, FleetSettings, OnFailure, Placement, Protocol, ServerSpec};
+
+use super::stream;
+use super::{
+    Arith, Backend, Changes, Done, Fetched, Item, Key, Later, Life, Marks, Meta, MetaAnswer, MetaVerb, Op, Outcome,
+    Refusal, SetMode, Store,
+};
+use crate::per_worker::PerWorker;
+
+/// See the module.
+pub(crate) struct Fleet {
+    name: Arc<str>,
+    /// What is in force; a reload changes it.
+    config: RwLock<Inforce>,
+    clients: PerWorker<Mutex<Option<Mine>>>,
+}
+
+#[derive(Clone)]
+struct Inforce {
+    settings: FleetSettings,
+    config: Config,
+}
+
+/// The client of the worker that runs on this thread.
+struct Mine {
+    thread: ThreadId,
+    client: Client,
+}
+
+/// Why a fleet cannot stand behind a pool.
+#[derive(Debug)]
+pub(crate) enum FleetError {
+    /// A key says what pools cannot have yet.
+    NotYet(&'static str),
+    /// The servers cannot be placed.
+    Placement(PlacementError),
+}
+
+impl fmt::Display for FleetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FleetError::NotYet(key) => {
+                write!(f, "{key}: expected nothing that pools cannot have of their backend in this build")
+            }
+            FleetError::Placement(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Fleet {
+    /// The fleet that `settings` describe. Nothing is connected before it is needed.
+    pub(crate) fn new(settings: &FleetSettings) -> Result<Arc<Fleet>, FleetError> {
+        let config = RwLock::new(Inforce { settings: settings.clone(), config: config_of(settings)? });
+        let name = format!("fleet {}", settings.name).into();
+        Ok(Arc::new(Fleet { name, config, clients: PerWorker::default() }))
+    }
+
+    /// Has it be as `settings` say: whether anything is different. Other servers are taken on by the clients there are;
+    /// for anything else they are replaced, and answer what they were asked.
+    pub(crate) fn change(&self, settings: &FleetSettings) -> Result<bool, FleetError> {
+        let mut inforce = self.config.write().unwrap_or_else(PoisonError::into_inner);
+        if inforce.settings == *settings {
+            return Ok(false);
+        }
+        let config = config_of(settings)?;
+        let of_servers = FleetSettings {
+            servers: settings.servers.clone(),
+            placement: settings.placement.clone(),
+            ..inforce.settings.clone()
+        };
+        let keeps_clients =
+            of_servers == *settings && settings.placement.namespace == inforce.settings.placement.namespace;
+        for (_, mine) in self.clients.iter() {
+            let mut mine = lock(mine);
+            match &*mine {
+                Some(Mine { client, .. }) if keeps_clients => client.set_servers(&config.servers),
+                _ => *mine = None,
+            }
+        }
+        *inforce = Inforce { settings: settings.clone(), config };
+        Ok(true)
+    }
+
+    /// The calling worker's client.
+    fn client(&self, worker: usize) -> Result<Client, Refusal> {
+        let thread = std::thread::current().id();
+        let mut mine = lock(self.clients.of(worker));
+        if let Some(Mine { thread: made_on, client }) = &*mine
+            && *made_on == thread
+        {
+            return Ok(client.clone());
+        }
+        // The first request of a worker, or of one that has taken the place of another whose runtime is gone.
+        let config = self.inforce().config.clone();
+        let client = Client::new(config).map_err(|error| self.refusal(&error))?;
+        *mine = Some(Mine { thread, client: client.clone() });
+        Ok(client)
+    }
+
+    fn inforce(&self) -> std::sync::RwLockReadGuard<'_, Inforce> {
+        self.config.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refusal(&self, error: &Error) -> Refusal {
+        refusal(&self.name, error)
+    }
+
+    /// What a request needs.
+    fn asking(&self, worker: usize) -> Result<Asking, Refusal> {
+        let client = self.client(worker)?;
+        let inforce = self.inforce();
+        let (protocol, namespace) = (inforce.settings.protocol, inforce.settings.placement.namespace.as_slice().into());
+        Ok(Asking { client, name: Arc::clone(&self.name), protocol, namespace })
+    }
+}
+
+impl Backend for Fleet {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn get(&self, worker: usize, keys: Vec<Key>) -> Later<Vec<Fetched>> {
+        match self.asking(worker) {
+            Ok(asking) => Box::pin(async move { asking.get(&keys).await }),
+            Err(refusal) => Box::pin(std::future::ready(vec![Err(refusal); keys.len()])),
+        }
+    }
+
+    fn apply(&self, worker: usize, op: Op) -> Later<Done> {
+        match self.asking(worker) {
+            Ok(asking) => Box::pin(async move { asking.apply(&op).await }),
+            Err(refusal) => Box::pin(std::future::ready(Err(refusal))),
+        }
+    }
+
+    fn follow(self: Arc<Self>, changes: Box<dyn Changes>) -> Option<Later<()>> {
+        let watched = move || {
+            let inforce = self.inforce();
+            let servers = inforce.config.servers.list.clone();
+            (servers, inforce.settings.placement.namespace.clone())
+        };
+        Some(Box::pin(stream::follow(watched, changes)))
+    }
+
+    fn tick(&self) {
+        let now = Instant::now();
+        for (_, mine) in self.clients.iter() {
+            // Not under the lock: whoever is overdue is answered by this.
+            let client = lock(mine).as_ref().map(|mine| mine.client.clone());
+            if let Some(client) = client {
+                client.tick(now);
+            }
+        }
+    }
+
+    fn counters(&self, show: &mut dyn FnMut(&str, &dyn fmt::Display)) {
+        let mut all: Vec<ServerStats> = Vec::new();
+        for (_, mine) in self.clients.iter() {
+            for stats in lock(mine).as_ref().map(|mine| mine.client.counters()).unwrap_or_default() {
+                match all.iter_mut().find(|sum| sum.server == stats.server) {
+                    Some(sum) => add(sum, &stats),
+                    None => all.push(stats),
+                }
+            }
+        }
+        for sum in &all {
+            let latency_us = sum.latency_mean().as_micros() as u64;
+            for (name, value) in [
+                ("in_flight", sum.in_flight),
+                ("requests", sum.requests),
+                ("answers", sum.answers),
+                ("refusals", sum.refusals),
+                ("timeouts", sum.timeouts),
+                ("busy", sum.busy),
+                ("connects", sum.connects),
+                ("connect_errors", sum.connect_errors),
+                ("silences", sum.silences),
+                ("losses", sum.losses),
+                ("garbage", sum.garbage),
+                ("ejections", sum.ejections),
+                ("down", sum.down),
+                ("bytes_out", sum.bytes_out),
+                ("bytes_in", sum.bytes_in),
+                ("latency_mean_us", latency_us),
+            ] {
+                show(&format!("{}:{name}", sum.label), &value);
+            }
+            show(&format!("{}:state", sum.label), &format_args!("{:?}", sum.state));
+        }
+    }
+}
+
+/// Adds one worker's counts to another's. A server counts as being in the worst state that anyone knows it in.
+fn add(sum: &mut ServerStats, stats: &ServerStats) {
+    for (sum, count) in [
+        (&mut sum.in_flight, stats.in_flight),
+        (&mut sum.requests, stats.requests),
+        (&mut sum.answers, stats.answers),
+        (&mut sum.refusals, stats.refusals),
+        (&mut sum.timeouts, stats.timeouts),
+        (&mut sum.busy, stats.busy),
+        (&mut sum.connects, stats.connects),
+        (&mut sum.connect_errors, stats.connect_errors),
+        (&mut sum.silences, stats.silences),
+        (&mut sum.losses, stats.losses),
+        (&mut sum.garbage, stats.garbage),
+        (&mut sum.ejections, stats.ejections),
+        (&mut sum.down, stats.down),
+        (&mut sum.bytes_out, stats.bytes_out),
+        (&mut sum.bytes_in, stats.bytes_in),
+        (&mut sum.latency_us, stats.latency_us),
+    ] {
+        *sum += count;
+    }
+    if stats.ejections > 0 && stats.state != client::ServerState::Up {
+        sum.state = stats.state;
+    }
+}
+
+/// A request on its way: everything it needs, borrowed from nobody.
+struct Asking {
+    client: Client,
+    name: Arc<str>,
+    protocol: Protocol,
+    namespace: Box<[u8]>,
+}
+
+impl Asking {
+    /// The key as the servers know it.
+    fn named(&self, key: &[u8]) -> Vec<u8> {
+        [&self.namespace[..], key].concat()
+    }
+
+    /// Whether `key` is better asked for by a meta command.
+    fn by_meta(&self, key: &[u8]) -> bool {
+        match self.protocol {
+            Protocol::Meta => true,
+            // The text commands cannot carry every key.
+            Protocol::Text => !is_text(key),
+            Protocol::Binary => false,
+        }
+    }
+
+    async fn get(&self, keys: &[Key]) -> Vec<Fetched> {
+        let keys: Vec<Vec<u8>> = keys.iter().map(|key| self.named(key)).collect();
+        if keys.iter().any(|key| self.by_meta(key)) {
+            return join_all(keys.iter().map(|key| self.get_by_meta(key, b"v f c t"))).await;
+        }
+        if let [key] = &keys[..] {
+            return vec![self.fetched(self.client.get(key, Want::CAS).await)];
+        }
+        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        let found = self.client.get_many(&keys, Want::CAS).await;
+        found.into_iter().map(|found| self.fetched(found)).collect()
+    }
+
+    async fn get_by_meta(&self, key: &[u8], flags: &[u8]) -> Fetched {
+        let answer = self.meta(Word::Get, key, flags, b"").await?;
+        if answer.code != MetaCode::Va {
+            return Ok(None);
+        }
+        let flag = |letter: u8| {
+            let token = answer.flags.split(|&byte| byte == b' ').find(|token| token.first() == Some(&letter))?;
+            std::str::from_utf8(&token[1..]).ok()
+        };
+        let number = |letter| flag(letter).and_then(|digits| digits.parse::<u64>().ok());
+        let life = match flag(b't') {
+            None => Life::Unknown,
+            Some("-1") => Life::Forever,
+            Some(digits) => digits.parse().map_or(Life::Unknown, Life::Seconds),
+        };
+        let has = |letter| flag(letter).is_some();
+        Ok(Some(Item {
+            flags: number(b'f').unwrap_or(0) as u32,
+            cas: number(b'c').unwrap_or(0),
+            life,
+            marks: Marks { won: has(b'W'), stale: has(b'X'), sent: has(b'Z') },
+            value: answer.value,
+        }))
+    }
+
+    fn fetched(&self, found: Result<Option<client::Item>, Error>) -> Fetched {
+        let found = found.map_err(|error| refusal(&self.name, &error))?;
+        Ok(found.map(|item| Item {
+            flags: item.flags,
+            cas: item.cas,
+            life: match item.ttl {
+                Ttl::Unknown => Life::Unknown,
+                Ttl::Forever => Life::Forever,
+                Ttl::Seconds(left) => Life::Seconds(left),
+            },
+            marks: Marks::default(),
+            value: item.value,
+        }))
+    }
+
+    /// Sends a meta command; a key that text cannot carry goes in base64.
+    async fn meta(&self, word: Word, key: &[u8], flags: &[u8], value: &[u8]) -> Result<client::MetaAnswer, Refusal> {
+        let coded = (!is_text(key)).then(|| [flags, b" b"].concat());
+        let flags = coded.as_deref().unwrap_or(flags);
+        let answer = self.client.meta(MetaRequest { word, key, flags, value }).await;
+        answer.map_err(|error| refusal(&self.name, &error))
+    }
+
+    async fn apply(&self, op: &Op) -> Done {
+        let Some(key) = op.key().map(|key| self.named(key)) else {
+            let Op::Flush { delay } = op else { return Err(self.unknown()) };
+            let delay = Some(clamped(*delay)).filter(|delay| *delay > 0);
+            let flushed = self.client.flush_all(delay).await;
+            return flushed.map(|()| Outcome::Flushed).map_err(|error| refusal(&self.name, &error));
+        };
+        let by_meta = self.by_meta(&key);
+        let write = match op {
+            Op::Store(Store { mode, compare, flags, exptime, value, .. }) => {
+                let is_plain_cas = *mode == SetMode::Set;
+                if by_meta || self.protocol == Protocol::Text && compare.is_some() && !is_plain_cas {
+                    return self.store_by_meta(&key, op).await;
+                }
+                let verb = match mode {
+                    SetMode::Set => Verb::Set,
+                    SetMode::Add => Verb::Add,
+                    SetMode::Replace => Verb::Replace,
+                    SetMode::Append => Verb::Append,
+                    SetMode::Prepend => Verb::Prepend,
+                };
+                let exptime = clamped(*exptime);
+                Write::Store(client::Store { verb, key: &key, value, flags: *flags, exptime, cas: *compare })
+            }
+            Op::Delete { compare, .. } => {
+                if by_meta || self.protocol == Protocol::Text && compare.is_some() {
+                    let flags = compare.map(|cas| format!("C{cas}")).unwrap_or_default();
+                    let answer = self.meta(Word::Delete, &key, flags.as_bytes(), b"").await?;
+                    return Ok(match answer.code {
+                        MetaCode::Hd => Outcome::Deleted,
+                        MetaCode::Ex => Outcome::Exists,
+                        _ => Outcome::NotFound,
+                    });
+                }
+                Write::Delete { key: &key, cas: *compare }
+            }
+            Op::Arith(arith) => {
+                let is_plain = arith.initial.is_none() || self.protocol != Protocol::Text;
+                if by_meta || !is_plain || arith.compare.is_some() {
+                    return self.count_by_meta(&key, arith).await;
+                }
+                let initial = arith.initial.map(|(value, exptime)| (value, clamped(exptime)));
+                Write::Arith(client::Arith { key: &key, down: arith.decrement, delta: arith.delta, initial })
+            }
+            Op::Touch { exptime, .. } if self.protocol == Protocol::Binary || is_text(&key) => {
+                Write::Touch { key: &key, exptime: clamped(*exptime) }
+            }
+            Op::Touch { exptime, .. } => {
+                let flags = format!("T{}", clamped(*exptime));
+                let answer = self.meta(Word::Get, &key, flags.as_bytes(), b"").await?;
+                return Ok(if answer.code == MetaCode::Hd { Outcome::Touched } else { Outcome::NotFound });
+            }
+            Op::GetAndTouch { exptime, .. } => {
+                let exptime = clamped(*exptime);
+                let found = if by_meta {
+                    self.get_by_meta(&key, format!("v f c t T{exptime}").as_bytes()).await
+                } else {
+                    self.fetched(self.client.get_and_touch(&key, exptime, Want::CAS).await)
+                };
+                return found.map(|found| found.map_or(Outcome::NotFound, Outcome::Item));
+            }
+            Op::Meta(meta) => return self.pass_on(&key, meta).await,
+            _ => return Err(self.unknown()),
+        };
+        self.written(op, self.client.write(write).await)
+    }
+
+    fn unknown(&self) -> Refusal {
+        Refusal::no(format_args!("{}: no such operation, expected one that memcached has", self.name))
+    }
+
+    fn written(&self, op: &Op, written: Result<Written, Error>) -> Done {
+        let told = |cas: u64| (cas != 0).then_some(cas);
+        match written {
+            Ok(Written::Done { cas }) => Ok(match op {
+                Op::Delete { .. } => Outcome::Deleted,
+                Op::Touch { .. } => Outcome::Touched,
+                _ => Outcome::Stored { cas: told(cas) },
+            }),
+            Ok(Written::Number { value, cas }) => Ok(Outcome::Number { value, cas: told(cas) }),
+            Ok(Written::NotStored) => Ok(Outcome::NotStored),
+            Ok(Written::Exists) => Ok(Outcome::Exists),
+            Ok(Written::NotFound) => Ok(Outcome::NotFound),
+            Err(error) => said_no(&error).ok_or_else(|| refusal(&self.name, &error)),
+        }
+    }
+
+    async fn store_by_meta(&self, key: &[u8], op: &Op) -> Done {
+        let Op::Store(Store { mode, compare, flags, exptime, value, .. }) = op else { return Err(self.unknown()) };
+        let mode = match mode {
+            SetMode::Set => 'S',
+            SetMode::Add => 'E',
+            SetMode::Replace => 'R',
+            SetMode::Append => 'A',
+            SetMode::Prepend => 'P',
+        };
+        let mut said = format!("M{mode} c F{flags} T{}", clamped(*exptime));
+        if let Some(cas) = compare {
+            said += &format!(" C{cas}");
+        }
+        let asked = MetaAsk { word: Word::Set, flags: said.as_bytes(), value };
+        let answer = match self.meta_done(key, asked).await? {
+            Ok(answer) => answer,
+            Err(outcome) => return Ok(outcome),
+        };
+        Ok(match answer.code {
+            MetaCode::Hd => Outcome::Stored { cas: cas_of(&answer.flags) },
+            MetaCode::Ex => Outcome::Exists,
+            MetaCode::Ns => Outcome::NotStored,
+            _ => Outcome::NotFound,
+        })
+    }
+
+    async fn count_by_meta(&self, key: &[u8], arith: &Arith) -> Done {
+        let mut said = format!("v c D{} M{}", arith.delta, if arith.decrement { 'D' } else { 'I' });
+        if let Some((value, exptime)) = arith.initial {
+            said += &format!(" J{value} N{}", clamped(exptime));
+        }
+        if let Some(cas) = arith.compare {
+            said += &format!(" C{cas}");
+        }
+        let asked = MetaAsk { word: Word::Arith, flags: said.as_bytes(), value: b"" };
+        let answer = match self.meta_done(key, asked).await? {
+            Ok(answer) => answer,
+            Err(outcome) => return Ok(outcome),
+        };
+        Ok(match answer.code {
+            MetaCode::Va => {
+                let value = std::str::from_utf8(&answer.value).ok().and_then(|digits| digits.trim().parse().ok());
+                let Some(value) = value else { return Err(self.unknown()) };
+                Outcome::Number { value, cas: cas_of(&answer.flags) }
+            }
+            MetaCode::Ex => Outcome::Exists,
+            _ => Outcome::NotFound,
+        })
+    }
+
+    async fn pass_on(&self, key: &[u8], meta: &Meta) -> Done {
+        let word = match meta.verb {
+            MetaVerb::Get => Word::Get,
+            MetaVerb::Set => Word::Set,
+            MetaVerb::Delete => Word::Delete,
+            MetaVerb::Arith => Word::Arith,
+            MetaVerb::Debug => Word::Debug,
+        };
+        match self.meta_done(key, MetaAsk { word, flags: &meta.flags, value: &meta.value }).await? {
+            Ok(answer) => {
+                let value = (answer.code == MetaCode::Va).then_some(answer.value);
+                let (code, flags) = (*answer.code.as_wire(), answer.flags.to_vec().into());
+                Ok(Outcome::Meta(MetaAnswer { code, flags, value }))
+            }
+            Err(outcome) => Ok(outcome),
+        }
+    }
+
+    /// As [`Asking::meta`]; the inner error is what the server's refusal is called here.
+    async fn meta_done(&self, key: &[u8], asked: MetaAsk<'_>) -> Result<Result<client::MetaAnswer, Outcome>, Refusal> {
+        let MetaAsk { word, flags, value } = asked;
+        let coded = (!is_text(key)).then(|| [flags, b" b"].concat());
+        let flags = coded.as_deref().unwrap_or(flags);
+        match self.client.meta(MetaRequest { word, key, flags, value }).await {
+            Ok(answer) => Ok(Ok(answer)),
+            Err(error) => match said_no(&error) {
+                Some(outcome) => Ok(Err(outcome)),
+                None => Err(refusal(&self.name, &error)),
+            },
+        }
+    }
+}
+
+/// A meta command but for its key.
+struct MetaAsk<'a> {
+    word: Word,
+    flags: &'a [u8],
+    value: &'a [u8],
+}
+
+fn cas_of(flags: &[u8]) -> Option<u64> {
+    let token = flags.split(|&byte| byte == b' ').find(|token| token.first() == Some(&b'c'))?;
+    std::str::from_utf8(&token[1..]).ok()?.parse().ok().filter(|cas| *cas != 0)
+}
+
+/// What a server's refusal means, where memcached has a word for it.
+fn said_no(error: &Error) -> Option<Outcome> {
+    let Error::Refused { line, .. } = error else { return None };
+    let line = line.to_ascii_lowercase();
+    [("non-numeric", Outcome::NonNumeric), ("too large", Outcome::TooLarge), ("out of memory", Outcome::NoMemory)]
+        .into_iter()
+        .find_map(|(words, outcome)| line.contains(words).then_some(outcome))
+}
+
+fn refusal(name: &str, error: &Error) -> Refusal {
+    let sentence = format_args!("{name}: {error}");
+    if error.is_failure() { Refusal::down(sentence) } else { Refusal::no(sentence) }
+}
+
+/// Most protocols know 31 bits of a time.
+fn clamped(exptime: i64) -> i32 {
+    exptime.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32
+}
+
+/// Whether text commands can carry `key`.
+fn is_text(key: &[u8]) -> bool {
+    key.iter().all(|&byte| byte > b' ' && byte != 0x7f)
+}
+
+fn lock(mine: &Mutex<Option<Mine>>) -> MutexGuard<'_, Option<Mine>> {
+    mine.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where keys live, as clients ask for it: with the namespace in front.
+#[derive(Debug)]
+struct Placed {
+    placement: Placement,
+    namespace_bytes: usize,
+}
+
+impl Placed {
+    fn own<'k>(&self, key: &'k [u8]) -> &'k [u8] {
+        key.get(self.namespace_bytes..).unwrap_or(key)
+    }
+}
+
+impl Place for Placed {
+    fn first(&self, key: &[u8]) -> usize {
+        self.placement.server_of(self.own(key))
+    }
+
+    fn order(&self, key: &[u8], visit: &mut dyn FnMut(usize) -> bool) {
+        for server in self.placement.candidates(self.own(key)) {
+            if !visit(server) {
+                return;
+            }
+        }
+    }
+}
+
+fn address(server: &ServerSpec) -> ServerAddr {
+    if server.is_unix() { ServerAddr::unix(&server.host) } else { ServerAddr::tcp(&server.host, server.port) }
+}
+
+fn servers_of(settings: &FleetSettings, servers: &[ServerSpec]) -> Result<Servers, FleetError> {
+    let placement = Placement::new(&settings.placement, servers).map_err(FleetError::Placement)?;
+    let namespace_bytes = settings.placement.namespace.len();
+    let list = servers.iter().map(address).collect();
+    Ok(Servers { list, place: Arc::new(Placed { placement, namespace_bytes }) })
+}
+
+fn config_of(settings: &FleetSettings) -> Result<Config, FleetError> {
+    let fixed = sources_are_fixed(&settings.servers).ok_or(FleetError::NotYet("servers"))?;
+    for (key, is_said) in [
+        ("replicas", settings.replicas > 0),
+        ("warm_from", settings.warm_from.is_some()),
+        ("shadow", settings.shadow.is_some()),
+        ("migrate_from", settings.migrate_from.is_some()),
+        ("compression", settings.compression != Compression::None),
+        ("auto_eject", settings.auto_eject),
+    ] {
+        if is_said {
+            return Err(FleetError::NotYet(key));
+        }
+    }
+    let on_down = match settings.on_failure {
+        OnFailure::Miss => OnDown::Error,
+        OnFailure::Next => OnDown::Next,
+        OnFailure::Spare => OnDown::Spare {
+            servers: servers_of(settings, &settings.spare)?,
+            ttl_seconds_max: u32::try_from(settings.spare_ttl.as_secs()).unwrap_or(u32::MAX),
+        },
+    };
+    Ok(Config {
+        protocol: match settings.protocol {
+            Protocol::Text => client::Protocol::Text,
+            Protocol::Meta => client::Protocol::Meta,
+            Protocol::Binary => client::Protocol::Binary,
+        },
+        connections: settings.connections,
+        connect_timeout: settings.connect_timeout,
+        read_timeout: settings.read_timeout,
+        timeout: settings.timeout,
+        failure_limit: settings.failure_limit,
+        retry_timeout: settings.retry_timeout,
+        dead_timeout: settings.dead_timeout.max(settings.retry_timeout),
+        on_down,
+        ticks: Ticks::Caller,
+        ..Config::new(servers_of(settings, &fixed)?)
+    })
+}

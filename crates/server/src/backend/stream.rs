@@ -1,0 +1,226 @@
+//! Following the servers of a fleet: each tells of what is stored and deleted (`watch`), and the copies of it are dropped.
+//!
+//! Runs on the control thread, for each pool with a fleet behind it. A connection that begins, ends or breaks, lines that
+//! a server left out because they were not read fast enough, and a line that cannot be understood all mean the same:
+//! something may have changed unseen, hence everything is forgotten. A server that knows no deletions (memcached 1.6.18)
+//! is asked for mutations alone; one that refuses to be watched leaves copies the life they have anyway. What servers do
+//! not tell of at all is listed in docs/tier.md.
+
+use std::io;
+use std::time::Duration;
+
+use nuthatch_fleet::client::ServerAddr;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::mpsc::{Sender, channel};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::Changes;
+
+/// Between two looks at whether the servers are still the same, and two tries at one that is away.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How long connecting may take, and the answer to `watch`.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Changes that may wait to be acted on; then servers are read no further, and leave lines out.
+const WAITING_MAX: usize = 4096;
+
+/// A line has a key of at most 250 bytes, each of at most three characters, and some short words.
+const LINE_BYTES_MAX: usize = 4096;
+
+/// What one server's stream says.
+enum News {
+    Changed(Vec<u8>),
+    Gap,
+    /// How the stream of server number so many stands; an error says why there is none.
+    Stands(usize, Result<&'static str, String>),
+}
+
+/// What a line says.
+#[derive(Debug, PartialEq, Eq)]
+enum Line {
+    Changed(Vec<u8>),
+    Unchanged,
+    Unknown,
+}
+
+/// Follows the servers that `watched` names, with the namespace of their keys, for ever.
+pub(super) async fn follow(watched: impl Fn() -> (Vec<ServerAddr>, Vec<u8>), mut changes: Box<dyn Changes>) {
+    loop {
+        let (servers, namespace) = watched();
+        let mut stands: Vec<Result<&'static str, String>> = vec![Err("not connected yet".to_owned()); servers.len()];
+        let (news, mut heard) = channel(WAITING_MAX);
+        // Dropped, it ends what it started.
+        let mut watches = JoinSet::new();
+        for (number, server) in servers.iter().enumerate() {
+            watches.spawn(watch(number, server.clone(), news.clone()));
+        }
+        loop {
+            match timeout(PAUSE, heard.recv()).await {
+                Ok(Some(News::Changed(key))) => {
+                    if let Some(key) = key.strip_prefix(&namespace[..]) {
+                        changes.changed(key);
+                    }
+                }
+                Ok(Some(News::Gap)) => changes.gap(),
+                Ok(Some(News::Stands(number, how))) => {
+                    stands[number] = how.map_err(|why| format!("{}: {why}", servers[number]));
+                    let away = stands.iter().find_map(|how| how.as_ref().err());
+                    let lacking = stands.iter().find_map(|how| how.as_ref().ok().filter(|lacking| !lacking.is_empty()));
+                    changes.following(away.is_none(), away.map_or(lacking.copied().unwrap_or(""), String::as_str));
+                }
+                Ok(None) | Err(_) => {
+                    if watched() != (servers.clone(), namespace.clone()) {
+                        break;
+                    }
+                }
+            }
+        }
+        changes.gap();
+    }
+}
+
+/// Follows one server, whatever happens to it.
+async fn watch(number: usize, server: ServerAddr, news: Sender<News>) {
+    loop {
+        let why = match timeout(PATIENCE, connect(&server)).await {
+            Err(_) => "cannot be connected to in time".to_owned(),
+            Ok(Err(error)) => error.to_string(),
+            Ok(Ok(stream)) => listen(number, stream, &news).await,
+        };
+        // Whatever was changed since is not known of.
+        if news.send(News::Stands(number, Err(why))).await.is_err() || news.send(News::Gap).await.is_err() {
+            return;
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+async fn connect(server: &ServerAddr) -> io::Result<Box<dyn Stream>> {
+    Ok(match server {
+        ServerAddr::Tcp { host, port } => Box::new(TcpStream::connect((host.as_str(), *port)).await?),
+        ServerAddr::Unix(path) => Box::new(UnixStream::connect(path).await?),
+    })
+}
+
+/// Asks to be told, and passes on what is told, until the end: why it came.
+async fn listen(number: usize, stream: Box<dyn Stream>, news: &Sender<News>) -> String {
+    let mut lines = Lines { stream, buffer: Vec::new() };
+    let mut lacking = "";
+    let mut answer = lines.ask(b"watch mutations deletions\r\n").await;
+    if answer.as_ref().is_ok_and(|answer| answer == b"ERROR") {
+        lacking = "deletions are not told of by every server";
+        answer = lines.ask(b"watch mutations\r\n").await;
+    }
+    match answer {
+        Ok(answer) if answer == b"OK" => {}
+        Ok(answer) => return format!("refuses to be watched: {}", answer.escape_ascii()),
+        Err(error) => return error.to_string(),
+    }
+    // From now on every change is told of. What was fetched before may be older than one that was not.
+    for told in [News::Gap, News::Stands(number, Ok(lacking))] {
+        if news.send(told).await.is_err() {
+            return String::new();
+        }
+    }
+    loop {
+        let told = match lines.next().await {
+            Ok(line) => match read(&line) {
+                Line::Changed(key) => News::Changed(key),
+                Line::Unchanged => continue,
+                Line::Unknown => News::Gap,
+            },
+            Err(error) => return error.to_string(),
+        };
+        if news.send(told).await.is_err() {
+            return String::new();
+        }
+    }
+}
+
+struct Lines {
+    stream: Box<dyn Stream>,
+    buffer: Vec<u8>,
+}
+
+impl Lines {
+    async fn ask(&mut self, request: &[u8]) -> io::Result<Vec<u8>> {
+        let asked = async {
+            self.stream.write_all(request).await?;
+            self.next().await
+        };
+        timeout(PATIENCE, asked).await.map_err(|_| io::Error::other("does not answer in time"))?
+    }
+
+    /// The next line, without its end.
+    async fn next(&mut self) -> io::Result<Vec<u8>> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                return Ok(line.trim_ascii_end().to_vec());
+            }
+            if self.buffer.len() > LINE_BYTES_MAX {
+                return Err(io::Error::other("sent a line that does not end"));
+            }
+            if self.stream.read_buf(&mut self.buffer).await? == 0 {
+                return Err(io::Error::other("has closed the connection"));
+            }
+        }
+    }
+}
+
+/// Reads a line of `watch mutations deletions`. One that is no event, `skipped=N` above all, is unknown.
+fn read(line: &[u8]) -> Line {
+    let word = |name: &[u8]| line.split(|&byte| byte == b' ').find_map(|word| word.strip_prefix(name));
+    let status = word(b"status=").unwrap_or_default();
+    match (word(b"type="), word(b"key=").and_then(decoded)) {
+        (Some(b"item_store"), Some(_)) if [&b"not_stored"[..], b"exists", b"not_found"].contains(&status) => {
+            Line::Unchanged
+        }
+        (Some(b"item_store" | b"deleted"), Some(key)) => Line::Changed(key),
+        _ => Line::Unknown,
+    }
+}
+
+/// The bytes of a key that is shown with every byte but letters, digits and `-._~` as `%XX`.
+fn decoded(shown: &[u8]) -> Option<Vec<u8>> {
+    let mut key = Vec::with_capacity(shown.len());
+    let mut rest = shown;
+    while let [byte, after @ ..] = rest {
+        rest = after;
+        if *byte != b'%' {
+            key.push(*byte);
+            continue;
+        }
+        let digits = std::str::from_utf8(rest.get(..2)?).ok()?;
+        key.push(u8::from_str_radix(digits, 16).ok()?);
+        rest = &rest[2..];
+    }
+    Some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_memcached_tell_which_key_has_changed() {
+        let line = |line: &str| read(line.as_bytes());
+        let changed = |key: &[u8]| Line::Changed(key.to_vec());
+        let of = "ts=1795286822.473399 gid=2 type=item_store";
+        assert_eq!(line(&format!("{of} key=a status=stored cmd=set ttl=0 clsid=1 cfd=29 size=1")), changed(b"a"));
+        assert_eq!(line(&format!("{of} key=k%25%C3%A9 status=stored cmd=append ttl=0")), changed("k%é".as_bytes()));
+        assert_eq!(line(&format!("{of} key=big status=too_large cmd=set ttl=0 clsid=29")), changed(b"big"));
+        assert_eq!(line(&format!("{of} key=a status=exists cmd=cas ttl=0 clsid=1")), Line::Unchanged);
+        assert_eq!(line(&format!("{of} key=a status=not_stored cmd=add ttl=0")), Line::Unchanged);
+        assert_eq!(line("ts=1.2 gid=9 type=deleted key=a%20b cmd=md clsid=1 size=2"), changed(b"a b"));
+        assert_eq!(line("skipped=12"), Line::Unknown);
+        assert_eq!(line(&format!("{of} key=a%2")), Line::Unknown);
+        assert_eq!(line(""), Line::Unknown);
+    }
+}
