@@ -420,10 +420,14 @@ fn a_call_ends_with_the_tick_of_its_deadline_whatever_the_server_does() {
             client.tick(start + hour - Duration::from_secs(1));
             assert_eq!(client.counters()[0].silences, 0);
             client.tick(start + 2 * hour);
-            client.counters()[0].silences
+            client.counters()[0].timeouts
         });
         let error = get.unwrap_err().to_string();
-        assert!(error.ends_with("answered nothing within 3600000 ms"), "{error}");
+        assert!(error.ends_with("did not answer within the 3600000 ms of an operation"), "{error}");
+        // The connection is given up when a second tick finds it as it was.
+        assert_eq!(client.counters()[0].silences, 0);
+        client.tick(start + 2 * hour);
+        assert_eq!(client.counters()[0].silences, 1);
         assert_eq!(ticks, 1);
     });
 }

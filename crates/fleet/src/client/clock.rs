@@ -27,9 +27,14 @@ impl Clock {
         self.advance(Instant::now())
     }
 
+    /// A moment, as this clock counts.
+    pub(super) fn at_us(&self, moment: Instant) -> u64 {
+        micros(moment.saturating_duration_since(self.base))
+    }
+
     /// Says what time it is; the answer is later when someone else has said so.
     pub(super) fn advance(&self, now: Instant) -> u64 {
-        let now_us = micros(now.saturating_duration_since(self.base));
+        let now_us = self.at_us(now);
         self.now_us.fetch_max(now_us, Ordering::Relaxed).max(now_us)
     }
 }

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Client;
+use crate::Protocol;
+
 /// Where a server listens. Two servers of one fleet are the same server when these are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ServerAddr {
@@ -40,18 +43,6 @@ impl fmt::Display for ServerAddr {
             ServerAddr::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
-}
-
-/// What is spoken with the servers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Protocol {
-    /// The text commands, which every server and proxy has.
-    #[default]
-    Text,
-    /// The meta commands of memcached 1.6.
-    Meta,
-    /// The binary protocol.
-    Binary,
 }
 
 /// Where keys live: which of `n` servers, numbered as in the list, is asked for a key.
@@ -90,6 +81,46 @@ pub enum OnDown {
         /// The longest that anything stored there lives, in seconds.
         ttl_seconds_max: u32,
     },
+}
+
+/// Which copy of an item is read first, where there are several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadFrom {
+    /// That of the key's own server.
+    #[default]
+    First,
+    /// That of the server whose answers took least time so far.
+    Nearest,
+}
+
+/// Another fleet that has what this one lacks.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The other fleet. With the meta protocol it tells how long items have left; with the others see
+    /// [`Config::fill_seconds`].
+    pub client: Client,
+    /// What it is to this one.
+    pub role: Role,
+}
+
+/// What another fleet is to this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It goes on being used by others, as another site's fleet: it is asked for what is missing here, and is told of
+    /// deletes, but not of what is stored.
+    Warm,
+    /// It is left behind: besides, it is told of stores, and a write that depends on what is there takes the item along
+    /// first. After this time it is forgotten.
+    Migrate(Duration),
+}
+
+/// Another fleet that is sent the same requests, and whose answers nobody waits for.
+#[derive(Clone, Debug)]
+pub struct Shadow {
+    /// The other fleet.
+    pub client: Client,
+    /// The share of keys whose requests it gets, from 0 to 1: always those of the same keys.
+    pub share: f64,
 }
 
 /// Who moves the clock that deadlines are kept by.
@@ -142,6 +173,19 @@ pub struct Config {
     pub value_bytes_max: usize,
     /// Who calls [`Client::tick`](super::Client::tick).
     pub ticks: Ticks,
+    /// Copies besides the first, on the servers that come next for the key. Every store and delete goes to all of them that
+    /// are up, and fails when one of them fails; a read that finds nothing, or fails, goes to the next, and what that has
+    /// is put back where it was missing. Writes that depend on what is there are the first server's to decide, and so are
+    /// CAS uniques. Two writers at a time may leave copies that differ.
+    pub replicas: usize,
+    /// Which copy is read first.
+    pub read_from: ReadFrom,
+    /// The fleet that answers misses. What it has is put here with `add` and the time it has left.
+    pub source: Option<Source>,
+    /// The fleet that is sent the same.
+    pub shadow: Option<Shadow>,
+    /// How long what was put back or brought over lives, where the protocol did not tell how long it had left.
+    pub fill_seconds: u32,
 }
 
 impl Config {
@@ -164,6 +208,11 @@ impl Config {
             queue_bytes_max: 16 << 20,
             value_bytes_max: 128 << 20,
             ticks: Ticks::Own,
+            replicas: 0,
+            read_from: ReadFrom::First,
+            source: None,
+            shadow: None,
+            fill_seconds: 300,
         }
     }
 }

@@ -60,6 +60,9 @@ struct State {
     deadline_us: u64,
     /// When something last came to an end here: an answer, or connecting; or when the queue began.
     progress_us: u64,
+    /// The last tick saw neither an answer nor a connection in time. It takes two to be sure: answers may be here, unread
+    /// because this process, not the server, stood still.
+    overdue: bool,
     counts: Counts,
 }
 
@@ -128,6 +131,7 @@ impl Link {
             driver_idle: false,
             deadline_us: u64::MAX,
             progress_us: 0,
+            overdue: false,
             counts: Counts::default(),
         };
         Link { shared, server, state: Mutex::new(state) }
@@ -465,21 +469,22 @@ impl Link {
     pub(super) fn tick(&self, now_us: u64) -> bool {
         let mut guard = self.lock();
         let limits = &self.shared.limits;
-        match guard.phase {
-            Phase::Connecting { since_us } if now_us.saturating_sub(since_us) >= limits.connect_us() => {
-                let error = Error::Connect {
-                    server: self.server.label.clone(),
-                    why: format!("no connection within {} ms", limits.connect_timeout.as_millis()).into(),
-                };
-                self.end_locked(guard, End::Connect, &error);
-                return false;
-            }
-            Phase::Open if !guard.queue.is_empty() && now_us.saturating_sub(guard.progress_us) >= limits.read_us() => {
-                let error = Error::Silent { server: self.server.label.clone(), after: limits.read_timeout };
+        let patience_us = match guard.phase {
+            Phase::Connecting { since_us } => since_us.saturating_add(limits.connect_us()),
+            Phase::Open if !guard.queue.is_empty() => guard.progress_us.saturating_add(limits.read_us()),
+            _ => u64::MAX,
+        };
+        let was_overdue = std::mem::replace(&mut guard.overdue, now_us >= patience_us);
+        if was_overdue && guard.overdue {
+            let server = self.server.label.clone();
+            if guard.phase == Phase::Open {
+                let error = Error::Silent { server, after: limits.read_timeout };
                 self.end_locked(guard, End::Silence, &error);
-                return false;
+            } else {
+                let why = format!("no connection within {} ms", limits.connect_timeout.as_millis()).into();
+                self.end_locked(guard, End::Connect, &Error::Connect { server, why });
             }
-            _ => {}
+            return false;
         }
         let mut wakers = std::mem::take(&mut guard.room);
         if now_us >= guard.deadline_us {

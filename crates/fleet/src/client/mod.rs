@@ -23,6 +23,7 @@
 //! |---|---|
 //! | `config`, `request`, `error`, `counters` | what is said to a client and by it |
 //! | `ops` | the calls: which server, second tries, several servers at once |
+//! | `routed` | several copies, other fleets: what stands between a call and one server, where anything does |
 //! | `server` | a server's links, a list of servers |
 //! | `health` | whether a server is asked |
 //! | `link`, `driver` | one connection: who waits on it, and its socket |
@@ -39,10 +40,12 @@ mod link;
 mod ops;
 mod place;
 mod request;
+mod routed;
 mod server;
 mod wire;
 
-pub use config::{Config, OnDown, Place, Protocol, ServerAddr, Servers, Ticks};
+pub use crate::Protocol;
+pub use config::{Config, OnDown, Place, ReadFrom, Role, ServerAddr, Servers, Shadow, Source, Ticks};
 pub use counters::{LATENCY_BUCKETS, ServerStats};
 pub use error::Error;
 pub use health::ServerState;

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use super::config::{Config, OnDown, Servers, Ticks};
 use super::counters::ServerStats;
 use super::link::{Call, Link};
 use super::request::{Answer, Arith, Item, MetaAnswer, MetaRequest, Request, Store, Verb, Want, Word, Write, Written};
+use super::routed::Routes;
 use super::server::{Ring, Server, Shared};
 use super::wire;
 
@@ -24,22 +25,26 @@ const TICK: Duration = Duration::from_millis(10);
 const KEYS_PER_REQUEST: usize = 64;
 
 /// Expiry times above this many seconds are dates (memcached's `REALTIME_MAXDELTA`).
-const RELATIVE_SECONDS_MAX: i32 = 60 * 60 * 24 * 30;
+pub(super) const RELATIVE_SECONDS_MAX: i32 = 60 * 60 * 24 * 30;
 
 /// A fleet of memcached servers as one. Clones are the same client.
 #[derive(Clone, Debug)]
 pub struct Client {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    shared: Arc<Shared>,
-    config: Config,
+pub(super) struct Inner {
+    pub(super) shared: Arc<Shared>,
+    pub(super) config: Config,
     ring: RwLock<Ring>,
     spare: Option<Ring>,
     /// Servers that left the list and still have answers due.
     leaving: Mutex<Vec<Arc<Server>>>,
+    /// What stands between a call and its server, if anything does.
+    pub(super) routes: Routes,
+    /// False where the servers are another client's, and this is its former list of them.
+    owns_servers: bool,
 }
 
 impl Client {
@@ -56,7 +61,9 @@ impl Client {
             _ => None,
         };
         let ticks = config.ticks;
-        let inner = Arc::new(Inner { shared, config, ring, spare, leaving: Mutex::default() });
+        let routes = Routes::new(&config, &shared.clock);
+        let inner =
+            Arc::new(Inner { shared, config, ring, spare, leaving: Mutex::default(), routes, owns_servers: true });
         if ticks == Ticks::Own {
             runtime.spawn(keep_time(Arc::downgrade(&inner), inner.shared.clone()));
         }
@@ -68,7 +75,7 @@ impl Client {
     /// # Errors
     /// What kept the server from answering.
     pub async fn get(&self, key: &[u8], want: Want) -> Result<Option<Item>, Error> {
-        self.inner.retrieve(key, want, None).await
+        self.inner.get(key, want, None).await
     }
 
     /// The item under a key, whose expiry time is set to `exptime`.
@@ -76,13 +83,13 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub async fn get_and_touch(&self, key: &[u8], exptime: i32, want: Want) -> Result<Option<Item>, Error> {
-        self.inner.retrieve(key, want, Some(exptime)).await
+        self.inner.get(key, want, Some(exptime)).await
     }
 
     /// The items under several keys, from all their servers at the same time. The answer at each position is that of the
     /// key at the same position; one server's failure is an error for its own keys only.
     pub async fn get_many(&self, keys: &[&[u8]], want: Want) -> Vec<Result<Option<Item>, Error>> {
-        self.inner.retrieve_many(keys, want, None).await
+        self.inner.get_many(keys, want, None).await
     }
 
     /// As [`Client::get_many`], and the items' expiry time is set to `exptime`.
@@ -92,7 +99,7 @@ impl Client {
         exptime: i32,
         want: Want,
     ) -> Vec<Result<Option<Item>, Error>> {
-        self.inner.retrieve_many(keys, want, Some(exptime)).await
+        self.inner.get_many(keys, want, Some(exptime)).await
     }
 
     /// Carries out a write.
@@ -100,7 +107,10 @@ impl Client {
     /// # Errors
     /// What kept the server from answering; see [`Error`] for what is known of the item then.
     pub async fn write(&self, write: Write<'_>) -> Result<Written, Error> {
-        self.inner.write(write).await
+        if write.never_happens() {
+            return Ok(Written::Exists);
+        }
+        self.inner.change(write).await
     }
 
     /// Stores whatever was there; see [`Store`] for `exptime`.
@@ -173,18 +183,21 @@ impl Client {
     /// # Errors
     /// As [`Client::get`] and [`Client::write`]; [`Error::Unsupported`] with the binary protocol.
     pub async fn meta(&self, request: MetaRequest<'_>) -> Result<MetaAnswer, Error> {
-        self.inner.meta(request).await
+        self.inner.pass(request).await
     }
 
     /// Takes a write that is sent without waiting for an answer: it returns as soon as there is room for it, and what
     /// became of it [`Client::flush`] tells for all of them together. Writes of one key keep their order, reads and
-    /// awaited writes of that key included.
+    /// awaited writes of that key included. Where there are copies or another fleet, it does wait.
     ///
     /// # Errors
     /// The caller's own, [`Error::Down`], and [`Error::Timeout`] when there was no room for as long as an operation may
     /// take.
     pub async fn write_behind(&self, write: Write<'_>) -> Result<(), Error> {
-        self.inner.write_behind(write).await
+        if write.never_happens() {
+            return Ok(());
+        }
+        self.inner.change_behind(write).await
     }
 
     /// Waits until every server has carried out what [`Client::write_behind`] took. Returns how many of these writes
@@ -242,6 +255,16 @@ impl Client {
         self.inner.set_servers(servers);
     }
 
+    /// Changes the list of servers without a storm of misses: for so long, keys that move are asked of their old server
+    /// when the new one does not have them, and are put there. See [`Role::Migrate`](super::Role::Migrate). A migration
+    /// that is under way is over.
+    ///
+    /// # Errors
+    /// As [`Client::new`].
+    pub fn migrate(&self, servers: &Servers, time: Duration) -> Result<(), Error> {
+        self.inner.migrate(servers, time)
+    }
+
     /// Says what time it is: whatever is overdue is answered with an error before this returns. With [`Ticks::Caller`] it
     /// has to be called every few milliseconds, from any thread.
     pub fn tick(&self, now: Instant) {
@@ -251,8 +274,8 @@ impl Client {
 
 impl Inner {
     /// Calls `look` with every server, spare ones included.
-    fn all<T>(&self, look: impl Fn(&Server) -> T) -> Vec<T> {
-        let ring = self.ring.read().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn all<T>(&self, look: impl Fn(&Server) -> T) -> Vec<T> {
+        let ring = self.ring();
         let spare = self.spare.iter().flat_map(|ring| &ring.servers);
         ring.servers.iter().chain(spare).map(|server| look(server)).collect()
     }
@@ -284,8 +307,8 @@ impl Inner {
 
     /// Sends a request to the server of its key.
     #[inline]
-    fn start(&self, key: &[u8], request: &Request<'_>, deadline_us: Option<u64>) -> Result<Call, Error> {
-        let ring = self.ring.read().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn start(&self, key: &[u8], request: &Request<'_>, deadline_us: Option<u64>) -> Result<Call, Error> {
+        let ring = self.ring();
         let (server, is_spare) = self.pick(&ring, key)?;
         let link = server.link(key);
         match *request {
@@ -313,16 +336,22 @@ impl Inner {
 
     /// A read's answer. When the connection turns out to have ended, as it does when a server was restarted, the read is
     /// tried once more: it changes nothing.
-    async fn read(&self, key: &[u8], request: &Request<'_>) -> Result<Answer, Error> {
-        let mut call = self.start(key, request, None)?;
+    async fn read(&self, key: &[u8], request: &Request<'_>, deadline_us: Option<u64>) -> Result<Answer, Error> {
+        let mut call = self.start(key, request, deadline_us)?;
         match (&mut call).await {
             Err(Error::Lost { .. }) => self.start(key, request, Some(call.deadline_us))?.await,
             answer => answer,
         }
     }
 
-    async fn retrieve(&self, key: &[u8], want: Want, touch: Option<i32>) -> Result<Option<Item>, Error> {
-        match self.read(key, &Request::Get { key, want, touch }).await {
+    pub(super) async fn retrieve(
+        &self,
+        key: &[u8],
+        want: Want,
+        touch: Option<i32>,
+        deadline_us: Option<u64>,
+    ) -> Result<Option<Item>, Error> {
+        match self.read(key, &Request::Get { key, want, touch }, deadline_us).await {
             Ok(Answer::Item(item)) => Ok(item),
             Ok(answer) => unreachable!("a retrieval is not answered with {answer:?}"),
             Err(error) => self.miss_or(error),
@@ -330,14 +359,19 @@ impl Inner {
     }
 
     /// What a failed read is to the caller.
-    fn miss_or(&self, error: Error) -> Result<Option<Item>, Error> {
+    pub(super) fn miss_or(&self, error: Error) -> Result<Option<Item>, Error> {
         match (&self.config.on_down, error) {
             (OnDown::Miss, Error::Down { .. }) => Ok(None),
             (_, error) => Err(error),
         }
     }
 
-    async fn retrieve_many(&self, keys: &[&[u8]], want: Want, touch: Option<i32>) -> Vec<Result<Option<Item>, Error>> {
+    pub(super) async fn retrieve_many(
+        &self,
+        keys: &[&[u8]],
+        want: Want,
+        touch: Option<i32>,
+    ) -> Vec<Result<Option<Item>, Error>> {
         let mut results: Vec<Result<Option<Item>, Error>> = vec![Ok(None); keys.len()];
         let all: Vec<u32> = (0..keys.len() as u32).collect();
         let groups = self.start_many(keys, &all, &mut results, want, touch, None);
@@ -370,7 +404,7 @@ impl Inner {
         touch: Option<i32>,
         deadline_us: Option<u64>,
     ) -> Vec<(Vec<u32>, Call)> {
-        let ring = self.ring.read().unwrap_or_else(PoisonError::into_inner);
+        let ring = self.ring();
         let mut groups: Vec<(&Arc<Link>, Vec<u32>)> = Vec::new();
         for &position in positions {
             let key = keys[position as usize];
@@ -417,15 +451,12 @@ impl Inner {
         }
     }
 
-    async fn write(&self, write: Write<'_>) -> Result<Written, Error> {
+    pub(super) async fn write(&self, write: Write<'_>, deadline_us: Option<u64>) -> Result<Written, Error> {
         self.check_value(&write)?;
-        match self.start(write.key(), &Request::Write(write), None)?.await? {
-            Answer::Written(written) => Ok(written),
-            answer => unreachable!("a write is not answered with {answer:?}"),
-        }
+        written(self.start(write.key(), &Request::Write(write), deadline_us)?).await
     }
 
-    fn check_value(&self, write: &Write<'_>) -> Result<(), Error> {
+    pub(super) fn check_value(&self, write: &Write<'_>) -> Result<(), Error> {
         let value_bytes_max = self.shared.limits.value_bytes_max;
         match write {
             Write::Store(Store { value, .. }) if value.len() > value_bytes_max => {
@@ -435,7 +466,7 @@ impl Inner {
         }
     }
 
-    async fn meta(&self, request: MetaRequest<'_>) -> Result<MetaAnswer, Error> {
+    pub(super) async fn meta(&self, request: MetaRequest<'_>) -> Result<MetaAnswer, Error> {
         let value_bytes_max = self.shared.limits.value_bytes_max;
         if request.value.len() > value_bytes_max {
             return Err(Error::ValueTooLong { value_bytes: request.value.len(), value_bytes_max });
@@ -445,7 +476,7 @@ impl Inner {
         let answer = if changes {
             self.start(request.key, &Request::Meta(request), None)?.await?
         } else {
-            self.read(request.key, &Request::Meta(request)).await?
+            self.read(request.key, &Request::Meta(request), None).await?
         };
         match answer {
             Answer::Meta(answer) => Ok(answer),
@@ -453,11 +484,11 @@ impl Inner {
         }
     }
 
-    async fn write_behind(&self, write: Write<'_>) -> Result<(), Error> {
+    pub(super) async fn write_behind(&self, write: Write<'_>) -> Result<(), Error> {
         self.check_value(&write)?;
         let mut deadline_us = None;
         poll_fn(|context| {
-            let ring = self.ring.read().unwrap_or_else(PoisonError::into_inner);
+            let ring = self.ring();
             let (server, is_spare) = self.pick(&ring, write.key())?;
             let write = if is_spare { self.shortened(write) } else { write };
             let taken = server.link(write.key()).submit_quiet(&write, context.waker())?;
@@ -488,28 +519,53 @@ impl Inner {
     }
 
     fn set_servers(&self, servers: &Servers) {
+        let old = self.replace_ring(servers);
+        self.retire(old.servers);
+        self.end_migration();
+    }
+
+    /// Puts a new list in place of the old, which is handed back with its connections as they are.
+    pub(super) fn replace_ring(&self, servers: &Servers) -> Ring {
         let mut ring = self.ring.write().unwrap_or_else(PoisonError::into_inner);
         let new = Ring::new(&self.shared, servers, &ring.servers);
-        let old = std::mem::replace(&mut *ring, new);
-        let stays = |server: &Arc<Server>| ring.servers.iter().any(|other| Arc::ptr_eq(server, other));
+        std::mem::replace(&mut *ring, new)
+    }
+
+    /// Lets go of those servers that are not in the list.
+    pub(super) fn retire(&self, servers: Vec<Arc<Server>>) {
+        let ring = self.ring();
         let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
-        for server in old.servers {
-            if !stays(&server) {
+        for server in servers {
+            if !ring.servers.iter().any(|other| Arc::ptr_eq(&server, other)) {
                 server.drain();
                 leaving.push(server);
             }
         }
-        drop(leaving);
+        drop((leaving, ring));
         self.shared.wake_ticker();
+    }
+
+    /// A client of this one's servers by a former list of them, without anything else of this one's.
+    pub(super) fn former(&self, ring: Ring) -> Client {
+        let config = Config { source: None, shadow: None, ..self.config.clone() };
+        let routes = Routes::new(&config, &self.shared.clock);
+        let (shared, ring) = (self.shared.clone(), RwLock::new(ring));
+        let inner = Inner { shared, config, ring, spare: None, leaving: Mutex::default(), routes, owns_servers: false };
+        Client { inner: Arc::new(inner) }
+    }
+
+    pub(super) fn ring(&self) -> RwLockReadGuard<'_, Ring> {
+        self.ring.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// True while there is something whose time may come.
     fn tick(&self, now: Instant) -> bool {
         let now_us = self.shared.clock.advance(now);
-        let ring = self.ring.read().unwrap_or_else(PoisonError::into_inner);
+        let ring = self.ring();
         let spare = self.spare.iter().flat_map(|ring| &ring.servers);
         let mut busy = ring.servers.iter().chain(spare).fold(false, |busy, server| server.tick(now_us) | busy);
         drop(ring);
+        busy |= self.tick_routes(now_us);
         let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
         leaving.retain(|server| server.tick_links(now_us));
         busy |= !leaving.is_empty();
@@ -519,9 +575,21 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if !self.owns_servers {
+            return;
+        }
+        self.close_former();
         self.all(|server| server.close());
         self.leaving.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|server| server.close());
         self.shared.ticker.notify_one();
+    }
+}
+
+/// How a write went.
+pub(super) async fn written(call: Call) -> Result<Written, Error> {
+    match call.await? {
+        Answer::Written(written) => Ok(written),
+        answer => unreachable!("a write is not answered with {answer:?}"),
     }
 }
 

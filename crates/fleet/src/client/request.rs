@@ -29,7 +29,8 @@ pub struct Item {
     pub value: Bytes,
     /// The flags its writer gave it.
     pub flags: u32,
-    /// The CAS unique; 0 when it was not asked for.
+    /// The CAS unique; 0 when it was not asked for, or cannot be told because the server that gives it does not answer and
+    /// another copy does.
     pub cas: u64,
     /// How long it lives.
     pub ttl: Ttl,
@@ -76,7 +77,7 @@ pub struct Store<'a> {
     pub flags: u32,
     /// Expiry time as memcached has it: 0 never, negative at once, up to 30 days in seconds from now, above as UNIX time.
     pub exptime: i32,
-    /// Only if the item still has this CAS unique. The text protocol knows that for [`Verb::Set`] alone.
+    /// Only if the item still has this CAS unique; none has 0. The text protocol knows that for [`Verb::Set`] alone.
     pub cas: Option<u64>,
 }
 
@@ -117,6 +118,11 @@ pub enum Write<'a> {
 }
 
 impl<'a> Write<'a> {
+    /// Whether its condition is one that no item meets: to the binary protocol a unique of 0 would be no condition.
+    pub(crate) fn never_happens(&self) -> bool {
+        matches!(self, Write::Store(Store { cas: Some(0), .. }) | Write::Delete { cas: Some(0), .. })
+    }
+
     /// The key it is about.
     #[must_use]
     pub fn key(&self) -> &'a [u8] {

@@ -9,11 +9,12 @@ use tokio::sync::Notify;
 
 use super::Error;
 use super::clock::{Clock, micros};
-use super::config::{Config, Place, Protocol, ServerAddr, Servers};
+use super::config::{Config, Place, ServerAddr, Servers};
 use super::counters::{Counts, ServerStats};
 use super::health::{Health, Rules, SHARE_ALL};
 use super::link::Link;
 use super::request::Request;
+use crate::Protocol;
 
 /// What all links of a client share.
 #[derive(Debug)]
@@ -162,6 +163,13 @@ impl Server {
         self.links.iter().fold(false, |busy, link| link.tick(now_us) | busy)
     }
 
+    /// What the mean answer took so far, in microseconds.
+    pub(super) fn latency_us(&self) -> u64 {
+        let mut counts = Counts::default();
+        self.links.iter().for_each(|link| counts.add(&link.counts()));
+        counts.latency_us.checked_div(counts.answers).unwrap_or(0)
+    }
+
     pub(super) fn drain(&self) {
         self.links.iter().for_each(|link| link.drain());
     }
@@ -178,7 +186,7 @@ impl Server {
 }
 
 /// A number that spreads keys evenly, whatever their placement (FNV-1a, then mixed as splitmix64 does).
-fn spread(key: &[u8]) -> u64 {
+pub(super) fn spread(key: &[u8]) -> u64 {
     let hash = key
         .iter()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
@@ -220,5 +228,17 @@ impl Ring {
             found.is_none()
         });
         found
+    }
+
+    /// The first `count` servers in the key's order that take it now.
+    pub(super) fn several(&self, key: &[u8], count: usize) -> Result<Vec<Arc<Server>>, Error> {
+        let mut found = Vec::with_capacity(count);
+        let mut seen = 0;
+        self.place.order(key, &mut |index| {
+            seen += 1;
+            found.extend(self.servers.get(index).filter(|server| server.takes(key)).cloned());
+            seen < count
+        });
+        if found.is_empty() { Err(self.first(key)?.down()) } else { Ok(found) }
     }
 }

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nuthatch_proto::client::{self, BadReply, BadRequest};
 
-use super::config::Protocol;
 use super::keys::KeyQueue;
 use super::request::{Answer, Arith, Item, Request, Store, Verb, Want, Word, Write};
 use super::{Error, Written};
+use crate::Protocol;
 
 /// What is expected next from a server: the answer to one request, as far as it has come.
 #[derive(Debug)]
