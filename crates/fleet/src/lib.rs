@@ -10,3 +10,7 @@ mod settings;
 
 pub use placement::{Distribution, Hash, Placement, ServerSpec};
 pub use settings::{Compression, FleetSettings, OnFailure, PlacementSettings, Protocol};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

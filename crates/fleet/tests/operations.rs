@@ -162,6 +162,10 @@ fn meta_commands_pass_through_with_their_flags() {
             assert_eq!(flags, "k5 b".replace('5', "a2V5"));
             let (code, flags, value) = ask(Word::Arith, b"count", "N0 J5 v k", b"").await;
             assert_eq!((code, &flags[..], &value[..]), (MetaCode::Va, "kcount", &b"5"[..]));
+            // memcached shows a key in base64 if it was stored so.
+            let (_, flags, _) = ask(Word::Get, b"key", "k f", b"").await;
+            assert_eq!(flags, "ka2V5 b f0");
+            assert!(client.get(b"key", Want::VALUE).await.unwrap().is_some());
             let refused = client.meta(MetaRequest { word: Word::Get, key: b"key", flags: b"v v", value: b"" }).await;
             assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
         });
@@ -266,4 +270,52 @@ fn a_client_needs_a_runtime_and_a_fleet_needs_servers() {
             "the key has 251 bytes, expected at most 250, or 187 if it must be sent in base64"
         );
     });
+}
+
+#[test]
+fn a_namespace_is_in_front_of_every_key_and_is_never_shown() {
+    let fleet = Fleet::start(2);
+    for protocol in PROTOCOLS {
+        block_on(async {
+            let config = nuthatch_fleet::client::Config { namespace: b"ns:".to_vec(), ..fleet.config(protocol) };
+            let client = Client::new(config).unwrap();
+            client.flush_all(None).await.unwrap();
+            client.set(b"bird", b"1", 0, 0).await.unwrap();
+            let store = Store { key: b"behind", value: b"2", ..Store::default() };
+            client.write_behind(Write::Store(store)).await.unwrap();
+            assert_eq!(client.flush().await, Ok(0));
+            for (key, value) in [("bird", "1"), ("behind", "2")] {
+                let item = client.get(key.as_bytes(), Want::VALUE).await.unwrap().unwrap();
+                assert_eq!(item.value, value.as_bytes());
+            }
+            // Placed by the key alone, so it is found on one of the two.
+            let mut found = 0;
+            for server in &fleet.servers {
+                let list = real::servers(vec![real::addr(server.address())]);
+                let direct = Client::new(nuthatch_fleet::client::Config::new(list)).unwrap();
+                found += usize::from(direct.get(b"ns:bird", Want::VALUE).await.unwrap().is_some());
+                assert_eq!(direct.get(b"bird", Want::VALUE).await, Ok(None));
+            }
+            assert_eq!(found, 1);
+            let many = client.get_many(&[b"none", b"bird", &[b'k'; 248], &[b'k'; 247]], Want::VALUE).await;
+            assert_eq!(many[1].clone().unwrap().unwrap().value, b"1"[..]);
+            assert!(matches!(many[2], Err(Error::Request(_))));
+            assert_eq!(many[3], Ok(None));
+            assert_eq!(client.incr(b"bird", 1).await, Ok(Some(2)));
+            if protocol != Protocol::Binary {
+                for (key, flags, shown) in
+                    [(&b"bird"[..], "k v", "kbird"), (b"bird", "b k", "kYmlyZA== b"), (b"a b", "k b", "kYSBi b")]
+                {
+                    let set_flags = flags.replace(" v", "");
+                    let set = MetaRequest { word: Word::Set, key, flags: set_flags.as_bytes(), value: b"3" };
+                    assert_eq!(client.meta(set).await.unwrap().flags, shown.as_bytes());
+                    let get = MetaRequest { word: Word::Get, key, flags: flags.as_bytes(), value: b"" };
+                    assert_eq!(client.meta(get).await.unwrap().flags, shown.as_bytes());
+                }
+                let debug = client.meta(MetaRequest { word: Word::Debug, key: b"bird", flags: b"", value: b"" }).await;
+                assert!(debug.unwrap().flags.starts_with(b"exp="));
+            }
+            assert_eq!(client.delete(b"bird").await, Ok(true));
+        });
+    }
 }

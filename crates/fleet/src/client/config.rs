@@ -140,6 +140,9 @@ pub struct Config {
     pub servers: Servers,
     /// What is spoken with them.
     pub protocol: Protocol,
+    /// What is put in front of every key that is sent, and taken off those that come back. Keys are placed without it, unless
+    /// their placement puts it in front itself.
+    pub namespace: Vec<u8>,
     /// Connections to each server. One carries some millions of requests a second; what a key's requests have to keep is
     /// their order, so a key always uses the same one.
     pub connections: usize,
@@ -194,6 +197,7 @@ impl Config {
         Config {
             servers,
             protocol: Protocol::Text,
+            namespace: Vec::new(),
             connections: 1,
             connect_timeout: Duration::from_millis(500),
             read_timeout: Duration::from_secs(1),

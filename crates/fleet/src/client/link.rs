@@ -178,7 +178,7 @@ impl Link {
         let keys_end = state.keys.end();
         let out_end = state.out.len();
         let opaque = state.opaque;
-        let expected = match wire::encode(self.shared.protocol, &mut state.out, &mut state.keys, opaque, request) {
+        let expected = match wire::encode(self.shared.spoken(), &mut state.out, &mut state.keys, opaque, request) {
             Ok(expected) => expected,
             Err(error) => {
                 state.out.truncate(out_end);
@@ -246,7 +246,7 @@ impl Link {
             return Ok(false);
         }
         let opaque = state.opaque;
-        wire::encode_quiet(self.shared.protocol, &mut state.out, opaque, write)?;
+        wire::encode_quiet(self.shared.spoken(), &mut state.out, opaque, write)?;
         state.opaque = opaque.wrapping_add(1);
         state.quiet_open += 1;
         state.counts.quiet += 1;

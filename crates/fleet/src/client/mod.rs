@@ -1,11 +1,13 @@
 //! The client for a fleet of memcached servers: one value that answers for all of them.
 //!
-//! ```no_run
+//! ```
 //! use nuthatch_fleet::client::{Client, Config, Modulo, ServerAddr, Servers, Want};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), nuthatch_fleet::client::Error> {
-//! let list = vec![ServerAddr::tcp("10.0.0.40", 11211), ServerAddr::tcp("10.0.0.41", 11211)];
+//! # let running: Vec<_> = (0..2).map(|_| nuthatch_testkit::Launch::real_memcached().start()).collect();
+//! # let port = |server: usize| running[server].port();
+//! let list = vec![ServerAddr::tcp("127.0.0.1", port(0)), ServerAddr::tcp("127.0.0.1", port(1))];
 //! let fleet = Client::new(Config::new(Servers::new(list, Modulo::of)))?;
 //! fleet.set(b"bird", b"nuthatch", 0, 60).await?;
 //! let item = fleet.get(b"bird", Want::VALUE).await?.expect("it was just stored");

@@ -408,7 +408,7 @@ impl Inner {
         let mut groups: Vec<(&Arc<Link>, Vec<u32>)> = Vec::new();
         for &position in positions {
             let key = keys[position as usize];
-            let picked = wire::check_key(self.shared.protocol, key).map_err(Error::Request);
+            let picked = wire::check_key(self.shared.spoken(), key).map_err(Error::Request);
             match picked.and_then(|()| self.pick(&ring, key)) {
                 Ok((server, _)) => {
                     let link = server.link(key);

@@ -56,6 +56,7 @@ impl Config {
         let dead_timeout = if settings.dead_timeout.is_zero() { settings.retry_timeout } else { settings.dead_timeout };
         Ok(Config {
             protocol: settings.protocol,
+            namespace: settings.placement.namespace.clone(),
             connections: settings.connections,
             connect_timeout: settings.connect_timeout,
             read_timeout: settings.read_timeout,

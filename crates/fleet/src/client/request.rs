@@ -118,6 +118,19 @@ pub enum Write<'a> {
 }
 
 impl<'a> Write<'a> {
+    /// The same write of another key.
+    pub(crate) fn with_key<'k>(self, key: &'k [u8]) -> Write<'k>
+    where
+        'a: 'k,
+    {
+        match self {
+            Write::Store(store) => Write::Store(Store { key, ..store }),
+            Write::Delete { cas, .. } => Write::Delete { key, cas },
+            Write::Arith(arith) => Write::Arith(Arith { key, ..arith }),
+            Write::Touch { exptime, .. } => Write::Touch { key, exptime },
+        }
+    }
+
     /// Whether its condition is one that no item meets: to the binary protocol a unique of 0 would be no condition.
     pub(crate) fn never_happens(&self) -> bool {
         matches!(self, Write::Store(Store { cas: Some(0), .. }) | Write::Delete { cas: Some(0), .. })

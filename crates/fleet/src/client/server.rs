@@ -21,6 +21,7 @@ use crate::Protocol;
 pub(super) struct Shared {
     pub(super) clock: Clock,
     pub(super) protocol: Protocol,
+    namespace: Box<[u8]>,
     pub(super) limits: Limits,
     pub(super) runtime: Handle,
     pub(super) ticker: Notify,
@@ -66,6 +67,7 @@ impl Shared {
         Shared {
             clock: Clock::new(),
             protocol: config.protocol,
+            namespace: config.namespace.as_slice().into(),
             limits: Limits {
                 connect_timeout: config.connect_timeout.min(config.timeout),
                 // A server that lets every operation run out of time is as silent as one that says nothing.
@@ -87,6 +89,12 @@ impl Shared {
             },
             flush_returning: config.flush_returning,
         }
+    }
+
+    /// What is spoken, and what stands in front of every key then.
+    #[inline]
+    pub(super) fn spoken(&self) -> (Protocol, &[u8]) {
+        (self.protocol, &self.namespace)
     }
 
     /// There is a deadline to be kept.

@@ -4,9 +4,11 @@
 //! says which request it belongs to.
 
 use bytes::Bytes;
-use nuthatch_proto::KEY_BYTES_MAX;
+use nuthatch_proto::client::check_text_key;
 use nuthatch_proto::client::meta::{self, Flag, Word};
 use nuthatch_proto::client::reply::{Code, Meta, Reply};
+use nuthatch_proto::meta::KEY_SCRATCH;
+use nuthatch_proto::{base64_decode, base64_encode};
 
 use super::{Added, Expected, Kind, Read, refusal, text, unexpected, write_kind};
 use crate::client::keys::KeyQueue;
@@ -63,19 +65,21 @@ fn get(out: &mut Vec<u8>, keys: &mut KeyQueue, key: &[u8], want: Want, touch: Op
     if want.ttl {
         add(Flag::Letter(b't'));
     }
-    let start = out.len();
     meta::get(out, key, &flags[..count])?;
-    keys.push(token(&out[start..]));
+    keys.push(key);
     Ok(())
 }
 
 const NONE: Flag<'_> = Flag::Letter(b'v');
 
-/// The key as a command that was just written has it, which is how the answer shows it.
-fn token(line: &[u8]) -> &[u8] {
-    let key = &line[3..];
-    let end = key.iter().take(KEY_BYTES_MAX).position(|byte| matches!(byte, b' ' | b'\r'));
-    &key[..end.unwrap_or(KEY_BYTES_MAX)]
+/// Whether an answer shows this key. memcached shows a key in base64, and says so, if it was stored in base64, however it
+/// was asked for.
+fn shows_key(reply: &Meta<'_>, token: &[u8], key: &[u8]) -> bool {
+    if reply.flag(b'b').is_some() { is_base64_of(token, key) } else { token == key }
+}
+
+fn is_base64_of(token: &[u8], key: &[u8]) -> bool {
+    base64_decode(token, &mut KEY_SCRATCH.clone()).is_some_and(|decoded| decoded == key)
 }
 
 pub(super) fn write(out: &mut Vec<u8>, write: &Write<'_>, opaque: u32, quiet: bool) -> Result<(), Error> {
@@ -178,7 +182,7 @@ pub(super) fn read_get(
     buf: &[u8],
 ) -> Read {
     match reply.code {
-        Code::Va if reply.flag(b'k') == Some(keys.front()) => {
+        Code::Va if reply.flag(b'k').is_some_and(|token| shows_key(reply, token, keys.front())) => {
             let ttl = match reply.flag(b't') {
                 Some(b"-1") => Ttl::Forever,
                 Some(_) => {
@@ -197,7 +201,9 @@ pub(super) fn read_get(
             }
             expected.place(keys, Some(item));
         }
-        Code::En if reply.flag(b'k').is_none_or(|key| key == keys.front()) => expected.place(keys, None),
+        Code::En if reply.flag(b'k').is_none_or(|token| shows_key(reply, token, keys.front())) => {
+            expected.place(keys, None);
+        }
         Code::Va => return unexpected("the value of the key that was asked for", buf),
         _ => return unexpected("the answer to a retrieval", buf),
     }
@@ -235,7 +241,6 @@ pub(super) fn read_write(kind: Kind, opaque: u32, reply: &Meta<'_>) -> Option<Wr
 /// Another client's request.
 pub(super) fn pass(out: &mut Vec<u8>, keys: &mut KeyQueue, request: &MetaRequest<'_>) -> Result<Expected, Error> {
     let MetaRequest { word, key, flags, value } = *request;
-    let start = out.len();
     let tokens = || flags.split(|&byte| byte == b' ');
     let shows = |letter: &[u8]| tokens().any(|token| token == letter);
     let asks_key = word != Word::Debug && !shows(b"k");
@@ -247,9 +252,8 @@ pub(super) fn pass(out: &mut Vec<u8>, keys: &mut KeyQueue, request: &MetaRequest
     } else {
         meta::pass(out, word, key, value, flags)?;
     }
-    let sent = token(&out[start..]);
-    let added = Added { key: asks_key, base64: sent != key && !shows(b"b") };
-    keys.push(sent);
+    let added = Added { key: asks_key, base64: check_text_key(key).is_err() && !shows(b"b") };
+    keys.push(key);
     Ok(Expected::new(Kind::Meta { word, added }, Want::VALUE, 1, 0))
 }
 
@@ -265,7 +269,8 @@ pub(super) fn read_passed(
     let answer = match reply {
         Reply::Meta(reply) if word != Word::Debug || reply.code == Code::En => {
             // Only a miss of `mg` may come without its key.
-            let is_other = reply.flag(b'k').map_or(reply.code != Code::En, |key| key != keys.front());
+            let is_other =
+                reply.flag(b'k').map_or(reply.code != Code::En, |token| !shows_key(&reply, token, keys.front()));
             if is_other {
                 return unexpected("an answer with the key that was asked for", buf);
             }
@@ -277,7 +282,18 @@ pub(super) fn read_passed(
                 if !bytes.is_empty() {
                     bytes.push(b' ');
                 }
-                bytes.extend_from_slice(flag);
+                // The key as its client knows it: without the namespace.
+                match (flag[0], reply.flag(b'b')) {
+                    (b'k', None) => {
+                        bytes.push(b'k');
+                        bytes.extend_from_slice(&keys.front()[expected.namespace_bytes..]);
+                    }
+                    (b'k', Some(_)) => {
+                        bytes.push(b'k');
+                        base64_encode(&mut bytes, &keys.front()[expected.namespace_bytes..]);
+                    }
+                    _ => bytes.extend_from_slice(flag),
+                }
             }
             let flags_bytes = bytes.len();
             bytes.extend_from_slice(reply.value);
@@ -294,10 +310,11 @@ pub(super) fn read_passed(
             Ok(Answer::Meta(MetaAnswer { code, flags, value }))
         }
         Reply::Other(line) if word == Word::Debug => {
-            let rest = line.strip_prefix(b"ME ").and_then(|line| line.strip_prefix(keys.front()));
-            let Some(rest) = rest.filter(|rest| rest.first().is_none_or(|&byte| byte == b' ')) else {
+            let told = line.strip_prefix(b"ME ").unwrap_or_default();
+            let (token, rest) = told.split_at(told.iter().position(|&byte| byte == b' ').unwrap_or(told.len()));
+            if token != keys.front() && !is_base64_of(token, keys.front()) {
                 return unexpected("what me tells about the key", buf);
-            };
+            }
             let flags = Bytes::copy_from_slice(rest.trim_ascii_start());
             Ok(Answer::Meta(MetaAnswer { code: MetaCode::Me, flags, value: Bytes::new() }))
         }

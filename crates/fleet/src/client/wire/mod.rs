@@ -14,7 +14,7 @@ use bytes::Bytes;
 use nuthatch_proto::client::{self, BadReply, BadRequest};
 
 use super::keys::KeyQueue;
-use super::request::{Answer, Arith, Item, Request, Store, Verb, Want, Word, Write};
+use super::request::{Answer, Arith, Item, MetaRequest, Request, Store, Verb, Want, Word, Write};
 use super::{Error, Written};
 use crate::Protocol;
 
@@ -27,6 +27,8 @@ pub(super) struct Expected {
     keys_left: u32,
     /// Of the first key.
     opaque: u32,
+    /// How much of each key in the queue is the fleet's namespace.
+    namespace_bytes: usize,
     so_far: SoFar,
 }
 
@@ -90,7 +92,7 @@ pub(super) enum Read {
 
 impl Expected {
     fn new(kind: Kind, want: Want, keys_left: usize, opaque: u32) -> Expected {
-        Expected { kind, want, keys_left: keys_left as u32, opaque, so_far: SoFar::Nothing }
+        Expected { kind, want, keys_left: keys_left as u32, opaque, namespace_bytes: 0, so_far: SoFar::Nothing }
     }
 
     /// A run of quiet writes and its barrier.
@@ -176,8 +178,43 @@ impl Expected {
     }
 }
 
-/// Appends a request, whole or not at all. `opaque` numbers it (and those after it, one for each key).
+/// Appends a request, whole or not at all, with `namespace` in front of its keys. `opaque` numbers it (and those after it,
+/// one for each key).
 pub(super) fn encode(
+    (protocol, namespace): (Protocol, &[u8]),
+    out: &mut Vec<u8>,
+    keys: &mut KeyQueue,
+    opaque: u32,
+    request: &Request<'_>,
+) -> Result<Expected, Error> {
+    if namespace.is_empty() {
+        return encode_plain(protocol, out, keys, opaque, request);
+    }
+    let named = |key: &[u8]| [namespace, key].concat();
+    let encoded = match *request {
+        Request::Get { key, want, touch } => {
+            encode_plain(protocol, out, keys, opaque, &Request::Get { key: &named(key), want, touch })
+        }
+        Request::Many { keys: asked, want, touch } => {
+            let asked: Vec<Vec<u8>> = asked.iter().map(|key| named(key)).collect();
+            let asked: Vec<&[u8]> = asked.iter().map(Vec::as_slice).collect();
+            encode_plain(protocol, out, keys, opaque, &Request::Many { keys: &asked, want, touch })
+        }
+        Request::Write(write) => {
+            encode_plain(protocol, out, keys, opaque, &Request::Write(write.with_key(&named(write.key()))))
+        }
+        Request::Meta(meta) => {
+            let key = named(meta.key);
+            encode_plain(protocol, out, keys, opaque, &Request::Meta(MetaRequest { key: &key, ..meta }))
+        }
+        Request::Flush { .. } | Request::Version | Request::Stats { .. } | Request::Barrier => {
+            encode_plain(protocol, out, keys, opaque, request)
+        }
+    };
+    encoded.map(|expected| Expected { namespace_bytes: namespace.len(), ..expected })
+}
+
+fn encode_plain(
     protocol: Protocol,
     out: &mut Vec<u8>,
     keys: &mut KeyQueue,
@@ -192,7 +229,19 @@ pub(super) fn encode(
 }
 
 /// Appends a write that is answered only if it goes wrong.
-pub(super) fn encode_quiet(protocol: Protocol, out: &mut Vec<u8>, opaque: u32, write: &Write<'_>) -> Result<(), Error> {
+pub(super) fn encode_quiet(
+    (protocol, namespace): (Protocol, &[u8]),
+    out: &mut Vec<u8>,
+    opaque: u32,
+    write: &Write<'_>,
+) -> Result<(), Error> {
+    let named;
+    let write = if namespace.is_empty() {
+        write
+    } else {
+        named = [namespace, write.key()].concat();
+        &write.with_key(&named)
+    };
     match protocol {
         Protocol::Text => text::write(out, write, true),
         Protocol::Meta => meta::write(out, write, opaque, true),
@@ -221,7 +270,14 @@ pub(super) fn read(protocol: Protocol, expected: &mut Expected, keys: &mut KeyQu
 }
 
 /// Whether a key can be sent at all.
-pub(super) fn check_key(protocol: Protocol, key: &[u8]) -> Result<(), BadRequest> {
+pub(super) fn check_key((protocol, namespace): (Protocol, &[u8]), key: &[u8]) -> Result<(), BadRequest> {
+    let named;
+    let key = if namespace.is_empty() {
+        key
+    } else {
+        named = [namespace, key].concat();
+        &named
+    };
     match protocol {
         Protocol::Text => client::check_text_key(key),
         Protocol::Meta => client::check_meta_key(key),
