@@ -206,6 +206,8 @@ fn servers_are_added_without_a_miss() {
             };
             check(&client, 290).await;
             // When the time is over nothing is asked of the old places, and all that was used has moved.
+            until("what was brought over is stored", || client.counters().iter().all(|stats| stats.in_flight == 0))
+                .await;
             client.tick(Instant::now() + 2 * HOUR);
             let requests = client.counters().iter().map(|stats| stats.requests).sum::<u64>();
             check(&client, 290).await;
