@@ -6,7 +6,7 @@
 //! as fresh, nothing forbidden is stored, and no range lies outside its whole.
 
 use crate::format::foreign::Form;
-use crate::format::{Parts, Value, encode_page, encode_variants, parse};
+use crate::format::{Chunks, Parts, Value, encode_page, encode_variants, head_bytes, parse, parse_head};
 use crate::key::{Cookies, KEY_BYTES_MAX, MARKETING, NamePattern, PageUrl, Preset, UrlRules, item_key, variant_key};
 use crate::negotiate::{Accepted, Coding, DecodeLimits, Serve, decode, serve, to_be_compressed};
 use crate::rules::range::{RANGES_MAX, Selected};
@@ -38,12 +38,19 @@ pub fn fuzz_page(data: &[u8]) {
             assert_eq!(again.len(), data.len());
         }
         Ok(Value::Variants(sets)) => assert_eq!(encode_variants(&sets).expect("it was held").len(), data.len()),
-        Ok(Value::Chunks(chunks)) => {
-            assert_eq!(chunks.list().expect("it was held"), data);
-            assert!(chunks.keys("page:x").iter().all(|key| key.len() <= KEY_BYTES_MAX));
-        }
-        Ok(Value::Chunk { bytes, .. }) => assert!(data.ends_with(bytes)),
         Err(error) => assert!(!error.to_string().is_empty()),
+    }
+    if let Ok(bytes) = head_bytes(data)
+        && let Some(head) = data.get(..bytes)
+    {
+        assert_eq!(parse_head(head, data.len() as u64).is_ok(), parse(data).is_ok());
+    }
+    if let Ok(chunks) = Chunks::parse(data) {
+        assert_eq!(chunks.list().expect("it was held"), data);
+        assert!(chunks.keys("page:x").iter().all(|key| key.len() <= KEY_BYTES_MAX));
+        if let Ok(value) = chunks.join(std::iter::once(data)) {
+            assert_eq!(value.len() as u64, chunks.value_bytes);
+        }
     }
 }
 
@@ -266,7 +273,7 @@ pub fn corpus() -> Vec<Vec<u8>> {
     };
     inputs.extend(encode_page(&parts, b"body"));
     inputs.extend(encode_variants(&[vec![HeaderName::from_static("a"), HeaderName::from_static("b")]]));
-    if let Ok(chunks) = crate::format::Chunks::of(b"a longer value", 30, 7) {
+    if let Ok(chunks) = Chunks::of(b"a longer value", 30, 7) {
         inputs.extend(chunks.list());
         inputs.extend(chunks.cut(b"a longer value").into_iter().flatten());
     }

@@ -19,7 +19,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use nuthatch_store::{DeleteOptions, DeleteOutcome, Handle, Held, Hit, Seconds, SetOptions, SetOutcome};
 
 use super::fetched::Fetched;
-use crate::format::{Parts, Value, encode_variants, page_head, parse};
+use crate::format::{Parts, Value, encode_variants, head_bytes, page_head, parse_head};
 use crate::house::{Count, House};
 use crate::key::{Cookies, variant_key};
 use crate::negotiate::Coding;
@@ -251,10 +251,6 @@ fn make_stale(policy: &mut Policy, now: UnixSeconds) {
     policy.while_revalidate_until -= early;
 }
 
-/// Where the lengths of a head and of a body stand in a value of [`crate::format`].
-const HEAD_BYTES_AT: usize = 8;
-const BODY_BYTES_AT: usize = 56;
-
 /// A head that is longer was not written by us.
 const HEAD_BYTES_MAX: usize = 1024 * 1024;
 
@@ -265,7 +261,7 @@ fn decode(hit: &Hit<'_>, now: UnixSeconds) -> Option<Item> {
     if first == MARKER {
         return Some(Item::Marker);
     }
-    let head_bytes = u32::from_be_bytes(first.get(HEAD_BYTES_AT..HEAD_BYTES_AT + 4)?.try_into().ok()?) as usize;
+    let head_bytes = head_bytes(first).ok()?;
     if head_bytes > hit.value_bytes().min(HEAD_BYTES_MAX) {
         return None;
     }
@@ -277,20 +273,9 @@ fn decode(hit: &Hit<'_>, now: UnixSeconds) -> Option<Item> {
             head.extend_from_slice(&piece[..piece.len().min(head_bytes - head.len())]);
         }
     }
-    let body_bytes = hit.value_bytes() - head_bytes;
-    // The parser wants to see the body that it is told of. It is told of none, if the length is right.
-    if let Some(length) = head.get_mut(BODY_BYTES_AT..BODY_BYTES_AT + 8)
-        && body_bytes > 0
-    {
-        if *length != (body_bytes as u64).to_be_bytes() {
-            return None;
-        }
-        length.fill(0);
-    }
     let head = Bytes::from(head);
-    match parse(&head).ok()? {
-        // What a fleet's items have no room for is stored in chunks there, and nowhere else.
-        Value::Chunks(_) | Value::Chunk { .. } => None,
+    // What a fleet's items have no room for is stored in chunks there, and nowhere else.
+    match parse_head(&head, hit.value_bytes() as u64).ok()? {
         Value::Variants(ways) => Some(Item::Index(Index { number: hit.flags(), ways })),
         Value::Page(page) => {
             let mut headers = HeaderMap::with_capacity(24);

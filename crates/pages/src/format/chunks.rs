@@ -4,7 +4,7 @@
 //! of which a chunk is gone or another's is a miss.
 
 use super::FormatError;
-use super::page::{KIND_CHUNK, KIND_CHUNKS, Value, finish_head, parse, push_prefix};
+use super::page::{KIND_CHUNK, KIND_CHUNKS, finish_head, push_prefix, read_prefix};
 use super::read::Reader;
 use crate::key::{ITEM_PREFIX, push_hex};
 use sha2::{Digest, Sha256};
@@ -39,6 +39,27 @@ impl Chunks {
             Some(_) => Ok(chunks),
             None => Err(FormatError::DoesNotFit("it makes more than 65,536 chunks")),
         }
+    }
+
+    /// Reads the value of a list.
+    ///
+    /// # Errors
+    /// It is none, or damaged.
+    pub fn parse(value: &[u8]) -> Result<Self, FormatError> {
+        let mut reader = Reader { rest: value };
+        let prefix = read_prefix(&mut reader)?;
+        if prefix.kind != KIND_CHUNKS || prefix.head_bytes != value.len() {
+            return Err(FormatError::NotThis("list of a page's chunks"));
+        }
+        let chunks = Self {
+            value_bytes: reader.u64("chunk list")?,
+            chunk_bytes: reader.u32("chunk list")?,
+            generation: reader.u64("chunk list")?,
+        };
+        if chunks.chunk_bytes == 0 || chunks.count().is_none() {
+            return Err(FormatError::Meaningless("chunk list"));
+        }
+        if reader.rest.is_empty() { Ok(chunks) } else { Err(FormatError::Long) }
     }
 
     /// The value of the list, to be stored under the key of the value that was cut, after the chunks.
@@ -89,12 +110,16 @@ impl Chunks {
     pub fn join<'a>(&self, chunks: impl Iterator<Item = &'a [u8]>) -> Result<Vec<u8>, FormatError> {
         let mut value = Vec::new();
         for (at, chunk) in chunks.enumerate() {
-            let Value::Chunk { generation, number, bytes } = parse(chunk)? else {
+            let mut reader = Reader { rest: chunk };
+            let prefix = read_prefix(&mut reader)?;
+            if prefix.kind != KIND_CHUNK || prefix.head_bytes != CHUNK_HEAD_BYTES {
                 return Err(FormatError::NotThis("chunk of a page"));
-            };
+            }
+            let (generation, number) = (reader.u64("chunk")?, reader.u32("chunk")?);
             if generation != self.generation || number as usize != at {
                 return Err(FormatError::Meaningless("chunk"));
             }
+            let bytes = reader.rest;
             let left = self.value_bytes.saturating_sub(value.len() as u64);
             if bytes.len() as u64 != left.min(u64::from(self.chunk_bytes)) {
                 return Err(FormatError::Meaningless("chunk length"));
@@ -108,24 +133,12 @@ impl Chunks {
         let count = self.value_bytes.div_ceil(u64::from(self.chunk_bytes.max(1)));
         u32::try_from(count).ok().filter(|&count| count <= CHUNKS_MAX)
     }
-
-    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, FormatError> {
-        let chunks = Self {
-            value_bytes: reader.u64("chunk list")?,
-            chunk_bytes: reader.u32("chunk list")?,
-            generation: reader.u64("chunk list")?,
-        };
-        if chunks.chunk_bytes == 0 || chunks.count().is_none() {
-            return Err(FormatError::Meaningless("chunk list"));
-        }
-        Ok(chunks)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{CHUNK_HEAD_BYTES, Chunks};
-    use crate::format::{FormatError, Value, parse};
+    use crate::format::{FormatError, parse};
     use proptest::prelude::*;
 
     proptest! {
@@ -137,7 +150,7 @@ mod tests {
         ) {
             let chunks = Chunks::of(&value, item_bytes, generation).expect("few");
             let list = chunks.list().expect("a list");
-            let Ok(Value::Chunks(read)) = parse(&list) else { panic!("no list") };
+            let read = Chunks::parse(&list).expect("a list");
             prop_assert_eq!(read, chunks);
             let cut = read.cut(&value).expect("chunks");
             let keys = read.keys("page:http://a.test/");
@@ -160,7 +173,9 @@ mod tests {
         assert_eq!(error, "the page cannot be stored in this form: it makes more than 65,536 chunks");
         let greedy = Chunks { value_bytes: u64::MAX, chunk_bytes: 1, generation: 0 };
         assert!(greedy.keys("page:x").is_empty());
-        assert!(matches!(parse(&greedy.list().expect("a list")), Err(FormatError::Meaningless("chunk list"))));
+        let list = greedy.list().expect("a list");
+        assert!(matches!(Chunks::parse(&list), Err(FormatError::Meaningless("chunk list"))));
+        assert!(matches!(parse(&list), Err(FormatError::NotThis("page, but a chunk of one"))));
     }
 
     #[test]

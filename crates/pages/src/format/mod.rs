@@ -13,7 +13,8 @@ mod read;
 mod srcache;
 
 pub use chunks::{CHUNK_HEAD_BYTES, CHUNKS_MAX, Chunks};
-pub use page::{MAGIC, Page, Parts, VERSION, Value, encode_page, encode_variants, page_head, parse};
+pub use page::parse_head;
+pub use page::{MAGIC, Page, Parts, VERSION, Value, encode_page, encode_variants, head_bytes, page_head, parse};
 
 use std::fmt;
 

@@ -1,7 +1,6 @@
 //! Nuthatch's own form. `docs/pages-formats.md` has the table of its bytes; all numbers are big-endian.
 
 use super::FormatError;
-use super::chunks::Chunks;
 use super::read::Reader;
 use crate::negotiate::Coding;
 use crate::rules::{Flags, Policy};
@@ -29,17 +28,6 @@ pub enum Value<'a> {
     /// The response varies: which request fields choose a variant. Each set of field names is one way in which responses
     /// of this URL have varied, newest first; a variant is looked for by each.
     Variants(Vec<Vec<HeaderName>>),
-    /// The list of the chunks that a longer value was cut into.
-    Chunks(Chunks),
-    /// One of them.
-    Chunk {
-        /// The number of the writing.
-        generation: u64,
-        /// Its place among the chunks.
-        number: u32,
-        /// What it has of the value.
-        bytes: &'a [u8],
-    },
 }
 
 /// A stored page, in the value it was read from.
@@ -189,9 +177,43 @@ pub fn encode_variants(sets: &[Vec<HeaderName>]) -> Result<Vec<u8>, FormatError>
 /// Reads a value. Everything but the body is checked; nothing is copied.
 ///
 /// # Errors
-/// It is no value of this form and version, or damaged.
+/// It is no page or variants of this form and version, or damaged.
 pub fn parse(value: &[u8]) -> Result<Value<'_>, FormatError> {
     let mut reader = Reader { rest: value };
+    let mut parsed = read_head(&mut reader, value.len() as u64)?;
+    if let Value::Page(page) = &mut parsed {
+        page.body = reader.rest;
+    }
+    Ok(parsed)
+}
+
+/// Where the body of a value begins that begins with these bytes; at least 12 of them are needed.
+///
+/// # Errors
+/// It is none of this form and version.
+pub fn head_bytes(value: &[u8]) -> Result<usize, FormatError> {
+    Ok(read_prefix(&mut Reader { rest: value })?.head_bytes)
+}
+
+/// Reads the head of a value that is not in one piece: its first [`head_bytes`], and the length of the whole. The page's
+/// body is empty.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_head(head: &[u8], value_bytes: u64) -> Result<Value<'_>, FormatError> {
+    let mut reader = Reader { rest: head };
+    let parsed = read_head(&mut reader, value_bytes)?;
+    if reader.rest.is_empty() { Ok(parsed) } else { Err(FormatError::Long) }
+}
+
+/// What every value begins with.
+pub(super) struct Prefix {
+    pub(super) kind: u8,
+    coding: u8,
+    pub(super) head_bytes: usize,
+}
+
+pub(super) fn read_prefix(reader: &mut Reader<'_>) -> Result<Prefix, FormatError> {
     if reader.array("head").ok() != Some(MAGIC) {
         return Err(FormatError::NotThis("page of Nuthatch's"));
     }
@@ -199,38 +221,44 @@ pub fn parse(value: &[u8]) -> Result<Value<'_>, FormatError> {
         VERSION => {}
         other => return Err(FormatError::Version(other)),
     }
-    let kind = reader.u8("kind")?;
-    let coding = reader.u8("coding")?;
+    let (kind, coding) = (reader.u8("kind")?, reader.u8("coding")?);
     if reader.u8("reserved byte")? != 0 {
         return Err(FormatError::Meaningless("reserved byte"));
     }
-    let head_bytes = reader.u32("head length")? as usize;
-    let parsed = match kind {
-        KIND_PAGE => Value::Page(parse_page(&mut reader, coding)?),
-        KIND_VARIANTS => Value::Variants(parse_variants(&mut reader)?),
-        KIND_CHUNKS => Value::Chunks(Chunks::read(&mut reader)?),
-        KIND_CHUNK => {
-            let (generation, number) = (reader.u64("chunk")?, reader.u32("chunk")?);
-            Value::Chunk { generation, number, bytes: std::mem::take(&mut reader.rest) }
-        }
-        _ => return Err(FormatError::Meaningless("kind")),
-    };
+    if kind > KIND_CHUNK {
+        return Err(FormatError::Meaningless("kind"));
+    }
     if kind != KIND_PAGE && coding != 0 {
         return Err(FormatError::Meaningless("coding"));
     }
-    // It is there for those who want the body only, and must not lead them elsewhere.
-    let body_bytes = match &parsed {
-        Value::Page(page) => page.body.len(),
-        Value::Chunk { bytes, .. } => bytes.len(),
-        Value::Variants(_) | Value::Chunks(_) => 0,
-    };
-    if head_bytes != value.len() - reader.rest.len() - body_bytes {
-        return Err(FormatError::Meaningless("head length"));
-    }
-    if reader.rest.is_empty() { Ok(parsed) } else { Err(FormatError::Long) }
+    Ok(Prefix { kind, coding, head_bytes: reader.u32("head length")? as usize })
 }
 
-fn parse_page<'a>(reader: &mut Reader<'a>, coding: u8) -> Result<Page<'a>, FormatError> {
+/// Reads a head, leaving the body, and checks the lengths in it against each other and the value's.
+fn read_head<'a>(reader: &mut Reader<'a>, value_bytes: u64) -> Result<Value<'a>, FormatError> {
+    let before = reader.rest.len();
+    let prefix = read_prefix(reader)?;
+    let (parsed, body_bytes) = match prefix.kind {
+        KIND_PAGE => {
+            let (page, body_bytes) = read_page(reader, prefix.coding)?;
+            (Value::Page(page), body_bytes)
+        }
+        KIND_VARIANTS => (Value::Variants(read_variants(reader)?), 0),
+        _ => return Err(FormatError::NotThis("page, but a chunk of one")),
+    };
+    let head_bytes = before - reader.rest.len();
+    if prefix.head_bytes != head_bytes {
+        return Err(FormatError::Meaningless("head length"));
+    }
+    match value_bytes.checked_sub(head_bytes as u64) {
+        Some(rest) if rest == body_bytes => Ok(parsed),
+        Some(rest) if rest > body_bytes => Err(FormatError::Long),
+        _ => Err(FormatError::Short("body")),
+    }
+}
+
+/// A page without its body, and that one's length.
+fn read_page<'a>(reader: &mut Reader<'a>, coding: u8) -> Result<(Page<'a>, u64), FormatError> {
     let coding = Coding::ALL.into_iter().find(|known| *known as u8 == coding);
     let coding = coding.ok_or(FormatError::Meaningless("coding"))?;
     let status = StatusCode::from_u16(reader.u16("status")?).map_err(|_| FormatError::Meaningless("status"))?;
@@ -249,11 +277,10 @@ fn parse_page<'a>(reader: &mut Reader<'a>, coding: u8) -> Result<Page<'a>, Forma
     let variant = reader.short_bytes("secondary key")?;
     let tags = Lists::take(reader, 1, "tags")?;
     let headers = Lists::take(reader, 2, "header")?;
-    let body = reader.take(usize::try_from(body_bytes).unwrap_or(usize::MAX), "body")?;
-    Ok(Page { status, policy, coding, plain_bytes, variant, tags, headers, body })
+    Ok((Page { status, policy, coding, plain_bytes, variant, tags, headers, body: &[] }, body_bytes))
 }
 
-fn parse_variants(reader: &mut Reader<'_>) -> Result<Vec<Vec<HeaderName>>, FormatError> {
+fn read_variants(reader: &mut Reader<'_>) -> Result<Vec<Vec<HeaderName>>, FormatError> {
     let mut sets = Vec::new();
     for _ in 0..reader.u16("ways to vary")? {
         let mut names = Vec::new();
@@ -293,7 +320,8 @@ fn push_bytes(value: &mut Vec<u8>, bytes: &[u8], why: &'static str) -> Result<()
 
 #[cfg(test)]
 mod tests {
-    use super::{Coding, Flags, FormatError, Page, Parts, Policy, Value, encode_page, encode_variants, parse};
+    use super::{Coding, Flags, FormatError, Page, Parts, Policy, Value};
+    use super::{encode_page, encode_variants, head_bytes, parse, parse_head};
     use crate::testing::headers;
     use http::{HeaderName, StatusCode};
     use proptest::prelude::*;
@@ -385,7 +413,20 @@ mod tests {
             assert!(matches!(parse(&whole[..bytes]), Err(FormatError::Short(_) | FormatError::NotThis(_))), "{bytes}");
         }
         let longer = [&whole[..], b"x"].concat();
-        assert!(parse(&longer).is_err());
+        assert!(matches!(parse(&longer), Err(FormatError::Long)));
+    }
+
+    #[test]
+    fn a_head_is_read_without_the_body() {
+        let whole = sample();
+        let bytes = head_bytes(&whole[..12]).expect("a prefix");
+        assert_eq!(&whole[bytes..], b"body");
+        let Ok(Value::Page(read)) = parse_head(&whole[..bytes], whole.len() as u64) else { panic!("a page") };
+        assert_eq!((read.policy, read.body), (page(&whole).policy, &b""[..]));
+        assert!(matches!(parse_head(&whole[..bytes], whole.len() as u64 - 1), Err(FormatError::Short("body"))));
+        assert!(matches!(parse_head(&whole[..bytes], whole.len() as u64 + 1), Err(FormatError::Long)));
+        assert!(matches!(parse_head(&whole, whole.len() as u64), Err(FormatError::Long)));
+        assert!(head_bytes(&whole[..11]).is_err());
     }
 
     #[test]
