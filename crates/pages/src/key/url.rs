@@ -123,7 +123,7 @@ impl PageUrl {
         if target.contains(&b'#') {
             return Err(UrlError::Fragment);
         }
-        let mut form = String::with_capacity(scheme.len() + 3 + authority.len() + target.len());
+        let mut form = String::with_capacity(scheme.len() + 4 + authority.len() + target.len());
         form.push_str(scheme);
         form.push_str("://");
         let host_at = form.len();
@@ -248,21 +248,19 @@ fn push_path(form: &mut String, path: &[u8], rules: &UrlRules) -> Result<(), Url
     let segments = path.strip_prefix(b"/").ok_or(UrlError::NoPath)?;
     let path_at = form.len();
     let mut segments = segments.split(|&byte| byte == b'/').peekable();
-    let mut segment = String::new();
     while let Some(raw) = segments.next() {
-        segment.clear();
-        push_encoded(&mut segment, raw, Part::Path, rules)?;
-        let last = segments.peek().is_none();
-        match segment.as_str() {
-            "." => {}
-            ".." => form.truncate(form[path_at..].rfind('/').map_or(path_at, |slash| path_at + slash)),
-            _ => {
-                form.push('/');
-                form.push_str(&segment);
-                continue;
+        let slash = form.len();
+        form.push('/');
+        push_encoded(form, raw, Part::Path, rules)?;
+        match &form[slash + 1..] {
+            "." => form.truncate(slash),
+            ".." => {
+                form.truncate(slash);
+                form.truncate(form[path_at..].rfind('/').map_or(path_at, |before| path_at + before));
             }
+            _ => continue,
         }
-        if last {
+        if segments.peek().is_none() {
             form.push('/');
         }
     }
@@ -270,26 +268,35 @@ fn push_path(form: &mut String, path: &[u8], rules: &UrlRules) -> Result<(), Url
 }
 
 fn push_query(form: &mut String, query: &[u8], rules: &UrlRules) -> Result<(), UrlError> {
-    let mut encoded = String::with_capacity(query.len());
-    push_encoded(&mut encoded, query, Part::Query, rules)?;
-    let name = |parameter: &str| parameter.split('=').next().unwrap_or_default().len();
-    let mut parameters: Vec<&str> = encoded
-        .split('&')
-        .filter(|text| !rules.dropped.iter().any(|drop| drop.matches(&text.as_bytes()[..name(text)])))
-        .collect();
-    if rules.sort_query {
-        parameters.retain(|text| !text.is_empty());
-        parameters.sort_by(|one, other| one[..name(one)].cmp(&other[..name(other)]));
+    let query_at = form.len();
+    let mut is_empty = true;
+    for parameter in query.split(|&byte| byte == b'&') {
+        let separator = form.len();
+        form.push(if separator == query_at { '?' } else { '&' });
+        push_encoded(form, parameter, Part::Query, rules)?;
+        let parameter = &form[separator + 1..];
+        if rules.dropped.iter().any(|pattern| pattern.matches(parameter_name(parameter).as_bytes())) {
+            form.truncate(separator);
+        } else {
+            is_empty &= parameter.is_empty();
+        }
     }
-    let mut separator = '?';
-    if parameters.iter().any(|text| !text.is_empty()) {
-        for parameter in parameters {
-            form.push(separator);
+    if is_empty {
+        form.truncate(query_at);
+    } else if rules.sort_query {
+        let unsorted = form.split_off(query_at);
+        let mut parameters: Vec<&str> = unsorted[1..].split('&').filter(|text| !text.is_empty()).collect();
+        parameters.sort_by(|one, other| parameter_name(one).cmp(parameter_name(other)));
+        for (at, parameter) in parameters.into_iter().enumerate() {
+            form.push(if at == 0 { '?' } else { '&' });
             form.push_str(parameter);
-            separator = '&';
         }
     }
     Ok(())
+}
+
+fn parameter_name(parameter: &str) -> &str {
+    parameter.split('=').next().unwrap_or_default()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
