@@ -25,6 +25,9 @@ pub struct Rules {
     pub client_directives: bool,
     /// What becomes of responses with `Set-Cookie`.
     pub set_cookie: SetCookie,
+    /// Whether parts (206) may be stored: only for who asks the origin for ranges, looks at [`super::Flags::PARTIAL`]
+    /// before serving, and joins parts by [`super::partial`].
+    pub store_parts: bool,
     /// Never stored, whatever the response says: answers to something in a request that is not part of the key, by
     /// which one client would take a page from all (cache-poisoned denial of service).
     pub refused_statuses: Vec<StatusCode>,
@@ -42,6 +45,7 @@ impl Default for Rules {
             keep_seconds: 3_600,
             client_directives: true,
             set_cookie: SetCookie::Refuse,
+            store_parts: false,
             refused_statuses: vec![
                 StatusCode::BAD_REQUEST,
                 StatusCode::PAYLOAD_TOO_LARGE,

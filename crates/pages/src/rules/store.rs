@@ -5,7 +5,7 @@ use super::fields::single;
 use super::policy::{Flags, Policy};
 use super::request::Asked;
 use super::settings::{Rules, SetCookie};
-use super::{UnixSeconds, date, directives, vary};
+use super::{UnixSeconds, date, directives, partial, vary};
 use http::header::{AGE, DATE, ETAG, EXPIRES, LAST_MODIFIED, SET_COOKIE};
 use http::{HeaderMap, Method, StatusCode};
 
@@ -90,6 +90,11 @@ pub fn judge(exchange: &Exchange<'_>, rules: &Rules) -> Result<Policy, NotStored
     if status.is_informational() || status == StatusCode::NOT_MODIFIED || rules.refused_statuses.contains(&status) {
         return Err(NotStored::Status);
     }
+    // A part whose place is not known, or that nobody asked for, would be taken for the whole.
+    if status == StatusCode::PARTIAL_CONTENT && !(rules.store_parts && asked.range && partial::part(response).is_some())
+    {
+        return Err(NotStored::Status);
+    }
     let said = directives::of_response(response, rules);
     if said.must_understand && !understood(status) {
         return Err(NotStored::NotUnderstood);
@@ -131,7 +136,6 @@ fn policy(exchange: &Exchange<'_>, said: &ResponseDirectives, rules: &Rules) -> 
     let lifetime = match explicit {
         Some(Lifetime::Seconds(seconds)) => i64::from(seconds),
         Some(Lifetime::Invalid) => 0,
-        None if said.no_cache => 0,
         None if guessed(status) || said.public => heuristic_lifetime(exchange, rules, date),
         None => return Err(NotStored::NoFreshness),
     };

@@ -1,6 +1,6 @@
 //! Sections `cc-response`, `cc-request`, `auth`, `other`, `headers`, `conditional`, `method`.
 
-use super::super::{Class, Decision, Exchange, NotStored, Policy, Rules, SetCookie, classify, fields, judge};
+use super::super::{Class, Decision, Exchange, Flags, NotStored, Policy, Rules, SetCookie, classify, fields, judge};
 use super::{Cache, Got, Lines, START, after, check_reuse, dated};
 use crate::testing::headers;
 use http::{HeaderMap, Method, StatusCode};
@@ -27,9 +27,32 @@ fn what_may_not_be_stored_is_not() {
     let no_store = headers(&[("cache-control", "no-store")]);
     let fresh = headers(&[("cache-control", "max-age=3600")]);
     assert_eq!(cache.answer(&no_store, 200, &fresh, 0), Err(NotStored::RequestNoStore));
-    for (status, reason) in [(206, None), (304, Some(NotStored::Status)), (201, Some(NotStored::NoFreshness))] {
-        let response = if status == 201 { HeaderMap::new() } else { fresh.clone() };
-        assert_eq!(cache.answer(&HeaderMap::new(), status, &response, 0).err(), reason, "{status}");
+    assert_eq!(cache.answer(&HeaderMap::new(), 304, &fresh, 0), Err(NotStored::Status));
+    // no-cache says nothing of freshness, and these statuses are not ones to guess for.
+    for response in [&[][..], &[("cache-control", "no-cache"), ("etag", "\"a\"")]] {
+        for status in [201, 302, 403, 500] {
+            let answer = cache.answer(&HeaderMap::new(), status, &headers(response), 0);
+            assert_eq!(answer, Err(NotStored::NoFreshness), "{status} {response:?}");
+        }
+    }
+}
+
+#[test]
+fn a_part_is_stored_only_by_who_knows_what_to_do_with_it() {
+    let range = headers(&[("range", "bytes=-5")]);
+    let part = headers(&[("cache-control", "max-age=3600"), ("content-range", "bytes 5-9/10")]);
+    let lost = headers(&[("cache-control", "max-age=3600"), ("content-type", "multipart/byteranges; boundary=x")]);
+    for (store_parts, request, response, stored) in [
+        (true, &range, &part, true),
+        (false, &range, &part, false),
+        (true, &HeaderMap::new(), &part, false),
+        (true, &range, &lost, false),
+    ] {
+        let mut cache = Cache::new();
+        cache.rules.store_parts = store_parts;
+        let answer = cache.answer(request, 206, response, 0);
+        assert_eq!(answer, if stored { Ok(()) } else { Err(NotStored::Status) }, "{store_parts} {response:?}");
+        assert!(cache.stored.iter().all(|entry| entry.policy.flags.has(Flags::PARTIAL)));
     }
 }
 
