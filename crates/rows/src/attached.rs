@@ -86,6 +86,11 @@ impl Attached {
             }
         };
         link.prepare(&layout);
+        if self.writes
+            && let Some(session) = link.session().map_err(|fault| self.shared.error(fault))?
+        {
+            self.shared.watchers.set_session(session);
+        }
         Ok(link)
     }
 

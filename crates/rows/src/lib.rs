@@ -42,6 +42,7 @@ mod table;
 mod watch;
 mod writer;
 
+pub use dialect::notify::triggers;
 pub use error::Error;
 pub use layout::Layout;
 pub use op::{Done, Item, Mode, Op, Range};

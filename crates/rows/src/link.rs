@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::cell::Cell;
 use crate::error::Error;
 use crate::layout::{Described, Layout, Row};
+use crate::shared::Shared;
 
 /// Why a statement failed.
 #[derive(Debug)]
@@ -39,6 +40,10 @@ pub(crate) trait Dialect: Send + Sync {
 
     /// Rows whose keys are all new can be written without looking, and none but rows with these keys are touched.
     fn upserts(&self, layout: &Layout) -> bool;
+
+    /// Tells `shared.watchers` of changes until they cannot be heard of any more, or the table is closed; then says why. Never
+    /// asked of a database whose writer's connection tells ([`Link::foreign_change`]).
+    fn watch(&self, shared: &Shared) -> String;
 }
 
 /// A connection. Statements are within a transaction between `begin` and `commit` or `rollback`, else each is one.
@@ -87,6 +92,11 @@ pub(crate) trait Link: Send {
 
     /// Undoes what was done since the mark.
     fn back_to_mark(&mut self) -> Result<(), Fault>;
+
+    /// The database's number of this session, where changes are told with it.
+    fn session(&mut self) -> Result<Option<i64>, Fault> {
+        Ok(None)
+    }
 
     /// Whether another connection changed anything since this was last asked, where a connection can tell.
     fn foreign_change(&mut self) -> Result<bool, Fault> {

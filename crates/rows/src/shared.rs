@@ -1,10 +1,10 @@
 //! What the threads of one table share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use crate::error::Error;
 use crate::layout::{Described, Layout};
@@ -27,6 +27,38 @@ pub(crate) struct Shared {
     pub(crate) reads: Queue<Read>,
     pub(crate) counters: Counters,
     pub(crate) watchers: Watchers,
+    pub(crate) closing: Closing,
+}
+
+/// Whether the table is being closed, for threads that wait for other things than its queues.
+#[derive(Default)]
+pub(crate) struct Closing {
+    closed: Mutex<bool>,
+    changed: Condvar,
+    notify: Notify,
+}
+
+impl Closing {
+    pub(crate) fn close(&self) {
+        *self.closed.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+        self.notify.notify_one();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        *self.closed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for it, up to `time`.
+    pub(crate) fn wait(&self, time: Duration) {
+        let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = self.changed.wait_timeout_while(closed, time, |closed| !*closed);
+    }
+
+    /// Waits for it; one thread may.
+    pub(crate) async fn closed(&self) {
+        self.notify.notified().await;
+    }
 }
 
 pub(crate) type Answer<T> = oneshot::Sender<Result<T, Error>>;

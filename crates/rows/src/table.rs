@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -18,8 +18,8 @@ use crate::op::{Done, Item, Op, Range};
 use crate::queue::Queue;
 use crate::reader;
 use crate::settings::{Engine, Settings};
-use crate::shared::{Asked, Clock, Counters, Read, Shared, Stats, Write};
-use crate::watch::{Listener, Watchers};
+use crate::shared::{Asked, Clock, Closing, Counters, Read, Shared, Stats, Write};
+use crate::watch::{self, Listener, Watchers};
 use crate::writer::Writer;
 
 /// How many requests may wait for one table.
@@ -34,7 +34,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// future does not undo a change. Dropping the table does what is on its way, then ends its threads.
 pub struct Table {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Table {
@@ -59,11 +59,12 @@ impl Table {
             reads: Queue::new(WAITING_MAX),
             counters: Counters::default(),
             watchers,
+            closing: Closing::default(),
         });
         // Any number will do that another server is unlikely to have.
         let server = u16::try_from(RandomState::new().hash_one(std::process::id()) & 0x3ff).unwrap_or(0);
         let writer = Writer::new(Arc::clone(&shared), server);
-        let mut table = Table { shared, threads: Vec::new() };
+        let table = Table { shared, threads: Mutex::default() };
         table.spawn("write", move || writer.run())?;
         for _ in 0..readers {
             let shared = Arc::clone(&table.shared);
@@ -82,12 +83,12 @@ impl Table {
         Ok(table)
     }
 
-    fn spawn(&mut self, does: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    fn spawn(&self, does: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Error> {
         let name = &self.shared.settings.name;
         let thread = std::thread::Builder::new().name(format!("{does} {name}")).spawn(body);
         let thread =
             thread.map_err(|error| Error::Settings(format!("table {name}: no thread can be started: {error}")))?;
-        self.threads.push(thread);
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         Ok(())
     }
 
@@ -148,8 +149,14 @@ impl Table {
     /// # Errors
     /// When no thread can be started for it.
     pub fn subscribe(&self, listener: Listener) -> Result<(), Error> {
+        let first = !self.shared.watchers.anyone();
         self.shared.watchers.add(listener);
-        let _ = self.shared.writes.push(Write::Nudge);
+        if self.shared.settings.database.engine() == Engine::Sqlite {
+            let _ = self.shared.writes.push(Write::Nudge);
+        } else if first {
+            let shared = Arc::clone(&self.shared);
+            self.spawn("watch", move || watch::run(shared))?;
+        }
         Ok(())
     }
 
@@ -192,7 +199,8 @@ impl Drop for Table {
     fn drop(&mut self) {
         self.shared.writes.close();
         self.shared.reads.close();
-        for thread in self.threads.drain(..) {
+        self.shared.closing.close();
+        for thread in self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
             // A thread that panicked has said so.
             let _ = thread.join();
         }

@@ -1,8 +1,19 @@
 //! Changes that others made to a table, told to those who keep copies of its rows.
+//!
+//! Own changes are not told: whoever made them knows. They are recognised by the session that made them, or by the number they
+//! put into the cas column; where neither can be told, own changes are told as well, which is safe.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use crate::shared::Shared;
+
+/// How many numbers of own changes are remembered until they are heard of.
+const STAMPS_MAX: usize = 64 * 1024;
+/// How long to wait before the database is asked for its changes again.
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// What happened to a table behind our back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +24,8 @@ pub enum Change {
     Key(Vec<u8>),
     /// Rows were changed, which ones is not known. Every copy is to be forgotten.
     All,
+    /// Changes are not heard of from now on, and why. A gap is told when they are again.
+    Away(String),
 }
 
 /// Called with each change, from a thread of the table's; to be quick.
@@ -26,6 +39,9 @@ pub(crate) struct Watchers {
     /// The writer's connection tells, and how often it is asked.
     poll: Mutex<Option<Duration>>,
     broken: AtomicBool,
+    /// The database's number of the writer's session.
+    session: AtomicI64,
+    stamps: Mutex<(HashSet<i64>, VecDeque<i64>)>,
 }
 
 impl Watchers {
@@ -54,12 +70,56 @@ impl Watchers {
     }
 
     /// Changes cannot be heard of now.
-    pub(crate) fn broke(&self) {
+    pub(crate) fn broke(&self, why: String) {
         self.broken.store(true, Ordering::Release);
+        self.tell(&Change::Away(why));
     }
 
     /// Whether changes are heard of again after they were not.
     pub(crate) fn went_on(&self) -> bool {
         self.broken.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether anyone listens.
+    pub(crate) fn anyone(&self) -> bool {
+        self.anyone.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_session(&self, session: i64) {
+        self.session.store(session, Ordering::Release);
+    }
+
+    /// Whether it is the writer's own session.
+    pub(crate) fn is_own_session(&self, session: i64) -> bool {
+        self.session.load(Ordering::Acquire) == session
+    }
+
+    /// To be called before a change with this number in its cas column can be heard of.
+    pub(crate) fn own_stamps(&self, stamps: impl Iterator<Item = i64>) {
+        let mut own = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
+        let (set, order) = &mut *own;
+        for stamp in stamps {
+            set.insert(stamp);
+            order.push_back(stamp);
+            if order.len() > STAMPS_MAX {
+                order.pop_front().map(|oldest| set.remove(&oldest));
+            }
+        }
+    }
+
+    /// Whether a change with this number in its cas column is one that was made here. The next one with it is not: someone
+    /// changed the row and left the number.
+    pub(crate) fn takes_own_stamp(&self, stamp: i64) -> bool {
+        self.stamps.lock().unwrap_or_else(PoisonError::into_inner).0.remove(&stamp)
+    }
+}
+
+/// A thread that hears of changes by a connection of its own, until the table is closed.
+pub(crate) fn run(shared: Arc<Shared>) {
+    while !shared.closing.is_closed() {
+        let why = shared.dialect.watch(&shared);
+        shared.counters.gaps.add(1);
+        shared.watchers.broke(why);
+        shared.closing.wait(PAUSE);
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::attached::Attached;
 use crate::error::Error;
+use crate::layout::Layout;
 use crate::link::{Fault, Link};
 use crate::op::{Done, Op};
 use crate::plan::{Plan, Stamps, blind};
@@ -179,6 +180,7 @@ impl Writer {
         let counters = &self.shared.counters;
         if relaxed.is_none() && self.shared.dialect.upserts(layout) && blind(ops(), now) {
             let mut plan = Plan::new(layout, ops(), Vec::new(), now, &mut self.stamps);
+            note_own(&self.shared, layout, &plan);
             if !plan.insert.is_empty() {
                 if let Err(fault) = link.upsert(&plan.insert) {
                     let perhaps = matches!(fault, Fault::Lost(_) | Fault::Overdue(_));
@@ -200,7 +202,7 @@ impl Writer {
             self.undo();
             return Ok(Err(fault.into()));
         }
-        let plan = match transact(link, layout, ops(), now, &mut self.stamps) {
+        let plan = match transact(&self.shared, link, layout, ops(), now, &mut self.stamps) {
             Ok(plan) => plan,
             Err(fault) => {
                 // What was answered before in the same transaction stays, unless the database has undone all of it.
@@ -301,7 +303,7 @@ impl Writer {
                     watchers.tell(&Change::All);
                 }
             }
-            Err(_) => watchers.broke(),
+            Err(why) => watchers.broke(why.to_string()),
         }
     }
 
@@ -342,8 +344,9 @@ impl Writer {
 
 /// All of a transaction but its beginning and its end.
 fn transact<'a>(
+    shared: &Shared,
     link: &mut dyn Link,
-    layout: &crate::layout::Layout,
+    layout: &Layout,
     ops: impl Iterator<Item = &'a Op> + Clone,
     now: i64,
     stamps: &mut Stamps,
@@ -355,6 +358,7 @@ fn transact<'a>(
     let cells: Vec<_> = keys.into_iter().filter_map(|key| layout.key_cells(key).ok()).collect();
     let found = if cells.is_empty() { Vec::new() } else { link.read(&cells, true)? };
     let plan = Plan::new(layout, ops, found, now, stamps);
+    note_own(shared, layout, &plan);
     if !plan.delete.is_empty() {
         link.delete(&plan.delete)?;
     }
@@ -365,4 +369,11 @@ fn transact<'a>(
         link.insert(&plan.insert)?;
     }
     Ok(plan)
+}
+
+/// So that these changes are known for our own when the database tells of them.
+fn note_own(shared: &Shared, layout: &Layout, plan: &Plan) {
+    if layout.cas.is_some() && shared.watchers.anyone() && shared.watchers.poll().is_none() {
+        shared.watchers.own_stamps(plan.insert.iter().chain(&plan.update).map(|row| row.cas));
+    }
 }

@@ -6,10 +6,10 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use common::{World, apply, open, value};
-use nuthatch_rows::{Done, Mode, Op};
+use nuthatch_rows::{Change, Done, Mode, Op};
 use nuthatch_testkit::database::Database;
 
-static SERVER: LazyLock<Database> = LazyLock::new(|| Database::mariadb(&[]));
+static SERVER: LazyLock<Database> = LazyLock::new(|| Database::mariadb(&["--log-bin", "--binlog-format=ROW"]));
 
 static WORLD: LazyLock<World> = LazyLock::new(|| World {
     url: SERVER.url(),
@@ -97,4 +97,25 @@ fn a_database_that_is_down_is_told_at_once_and_found_again() {
         std::thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(value(&table, b"a").as_deref(), Some("1!"));
+}
+
+#[test]
+fn changes_by_sql_are_told_by_the_binary_log() {
+    common::changes_by_sql_are_told_and_own_ones_are_not(&WORLD, &WORLD.full(), true);
+}
+
+#[test]
+fn numbers_without_a_sign_are_told_right() {
+    let name = WORLD.fresh();
+    (WORLD.sql)(&format!("CREATE TABLE {name} (id INT UNSIGNED PRIMARY KEY, body TEXT)"));
+    let table = open(&WORLD.settings(&name, &["id"], &["body"]));
+    let heard = common::listen(&table);
+    (WORLD.sql)(&format!("INSERT INTO {name} VALUES (4294967295, 'x')"));
+    common::hear(&heard, &Change::Key(b"4294967295".into()));
+    (WORLD.sql)(&format!("TRUNCATE {name}"));
+    common::hear(&heard, &Change::All);
+    (WORLD.sql)(&format!("ALTER TABLE {name} ADD COLUMN first INT FIRST"));
+    common::hear(&heard, &Change::Gap);
+    (WORLD.sql)(&format!("INSERT INTO {name} VALUES (1, 7, 'x')"));
+    common::hear(&heard, &Change::Key(b"7".into()));
 }

@@ -5,7 +5,7 @@ mod common;
 use std::sync::LazyLock;
 
 use common::{World, apply, open, value};
-use nuthatch_rows::{Done, Op};
+use nuthatch_rows::{Change, Done, Op};
 use nuthatch_testkit::database::Database;
 
 static SERVER: LazyLock<Database> = LazyLock::new(|| Database::postgres(&[]));
@@ -32,4 +32,36 @@ fn a_table_in_another_schema_is_found() {
     let table = open(&WORLD.settings("shop.accounts", &["id"], &["body"]));
     apply(&table, Op::set(b"a", b"1"));
     assert_eq!((WORLD.sql)("SELECT body FROM shop.accounts"), "1\n");
+}
+
+#[test]
+fn changes_by_sql_are_told_by_triggers() {
+    let settings = WORLD.full();
+    let layout = open(&settings).layout().expect("checked");
+    (WORLD.sql)(&nuthatch_rows::triggers(&settings, &layout));
+    common::changes_by_sql_are_told_and_own_ones_are_not(&WORLD, &settings, true);
+}
+
+#[test]
+fn keys_of_several_columns_are_told_as_they_are_asked_for() {
+    let name = WORLD.fresh();
+    (WORLD.sql)(&format!("CREATE TABLE {name} (shop TEXT, num INT, body TEXT, PRIMARY KEY (shop, num))"));
+    let settings = WORLD.settings(&name, &["shop", "num"], &["body"]);
+    let table = open(&settings);
+    (WORLD.sql)(&nuthatch_rows::triggers(&settings, &table.layout().expect("checked")));
+    let heard = common::listen(&table);
+    (WORLD.sql)(&format!(r"INSERT INTO {name} VALUES ('a|b\c', 7, 'x')"));
+    common::hear(&heard, &Change::Key(br"a\|b\\c|7".into()));
+    assert_eq!(value(&table, br"a\|b\\c|7").as_deref(), Some("x"));
+    (WORLD.sql)(&format!("TRUNCATE {name}"));
+    common::hear(&heard, &Change::All);
+}
+
+#[test]
+fn a_table_without_triggers_says_that_it_hears_nothing() {
+    let table = open(&WORLD.full());
+    let (sender, heard) = std::sync::mpsc::channel();
+    table.subscribe(Box::new(move |change| drop(sender.send(change.clone())))).expect("a thread");
+    let first = heard.recv_timeout(std::time::Duration::from_secs(20)).expect("it says something");
+    assert!(matches!(&first, Change::Away(why) if why.contains("`nuthatch rows triggers` writes them")), "{first:?}");
 }

@@ -11,7 +11,12 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 /// One file for all tests: they write at the same time, as clients do.
-static WORLD: LazyLock<World> = LazyLock::new(|| {
+static WORLD: LazyLock<World> = LazyLock::new(world);
+
+/// A file that nobody else writes to, for who looks whether anybody does.
+static WORLD_ALONE: LazyLock<World> = LazyLock::new(world);
+
+fn world() -> World {
     let dir = tempfile::tempdir().expect("a temporary directory").keep();
     let path = dir.join("birds.db");
     let connection = Connection::open(&path).expect("a file");
@@ -36,7 +41,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
     };
     let url = format!("sqlite://{}", path.display());
     World { url, sql: Box::new(sql), bytes: "BLOB", quote: '"' }
-});
+}
 
 for_every_database!(&WORLD);
 
@@ -86,4 +91,9 @@ fn a_lock_that_someone_keeps_is_told_within_the_deadline() {
     assert_eq!(get(&table, b"7"), None, "reads go on");
     other.execute_batch("COMMIT").expect("the lock is given back");
     assert!(matches!(apply(&table, Op::set(b"7", b"Ada|")), Done::Stored { .. }));
+}
+
+#[test]
+fn changes_by_other_connections_are_told() {
+    common::changes_by_sql_are_told_and_own_ones_are_not(&WORLD_ALONE, &WORLD_ALONE.full(), false);
 }

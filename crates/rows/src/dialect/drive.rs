@@ -31,4 +31,9 @@ impl Drive {
             }
         })
     }
+
+    /// Waits for something that has no end of its own.
+    pub(crate) fn go<T>(&self, task: impl Future<Output = T>) -> T {
+        self.runtime.block_on(task)
+    }
 }

@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::layout::{Described, Layout, Row};
 use crate::link::{Bounds, Dialect, Fault, Link};
 use crate::settings::{Settings, Tls};
+use crate::shared::Shared;
 use crate::sql::{Quote, Statements};
 
 /// Rows in one statement at most; each number of rows is a statement of its own, which stays prepared.
@@ -81,6 +82,10 @@ impl Dialect for Mysql {
 
     fn upserts(&self, layout: &Layout) -> bool {
         upserts(layout)
+    }
+
+    fn watch(&self, shared: &Shared) -> String {
+        super::binlog::watch(shared)
     }
 }
 
@@ -283,7 +288,7 @@ fn value(cell: &Cell) -> Value {
     }
 }
 
-fn cell(value: Value) -> Cell {
+pub(crate) fn cell(value: Value) -> Cell {
     match value {
         Value::NULL => Cell::Null,
         Value::Int(number) => Cell::Int(number.into()),

@@ -24,6 +24,7 @@ use crate::error::Error;
 use crate::layout::{Described, Layout, Row};
 use crate::link::{Bounds, Dialect, Fault, Link};
 use crate::settings::{Settings, Tls};
+use crate::shared::Shared;
 use crate::sql::Quote;
 
 pub(crate) struct Postgres {
@@ -114,6 +115,10 @@ impl Dialect for Postgres {
     fn upserts(&self, layout: &Layout) -> bool {
         // The index that is updated on is named, so other unique indexes refuse instead.
         layout.uninsertable.is_none() && layout.key.iter().all(|column| column.folds.is_none())
+    }
+
+    fn watch(&self, shared: &Shared) -> String {
+        super::notify::watch(shared, &self.config, self.tls.as_ref())
     }
 }
 
@@ -442,6 +447,12 @@ impl Link for PostgresLink {
 
     fn rollback(&mut self) -> Result<(), Fault> {
         self.say("ROLLBACK")
+    }
+
+    fn session(&mut self) -> Result<Option<i64>, Fault> {
+        let client = &self.client;
+        let row = self.drive.wait(async { client.query_one("SELECT pg_backend_pid()", &[]).await.map_err(fault) })?;
+        Ok(Some(row.try_get::<_, i32>(0).map_err(fault)?.into()))
     }
 
     fn mark(&mut self) -> Result<(), Fault> {

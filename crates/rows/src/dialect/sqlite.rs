@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::layout::{Described, Layout, Row};
 use crate::link::{Bounds, Dialect, Fault, Link};
 use crate::settings::{Commit, Settings};
+use crate::shared::Shared;
 use crate::sql::{Quote, Statements};
 
 /// SQLite takes up to 32,766 parameters; statements of a few sizes are kept prepared.
@@ -77,6 +78,10 @@ impl Dialect for Sqlite {
     fn upserts(&self, layout: &Layout) -> bool {
         // The conflict that is updated on is named, so other unique indexes refuse instead.
         layout.uninsertable.is_none() && layout.key.iter().all(|column| column.folds.is_none())
+    }
+
+    fn watch(&self, _shared: &Shared) -> String {
+        "SQLite tells its writer's connection".to_owned()
     }
 }
 

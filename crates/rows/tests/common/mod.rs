@@ -4,9 +4,10 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
 
-use nuthatch_rows::{Clock, Commit, Database, Done, Error, Format, Item, Mode, Op, Range, Settings, Table};
+use nuthatch_rows::{Change, Clock, Commit, Database, Done, Error, Format, Item, Mode, Op, Range, Settings, Table};
 use nuthatch_testkit::dice::Dice;
 use nuthatch_testkit::model::{Compare, Counted, Model, Store, Stored};
 
@@ -564,9 +565,9 @@ pub(crate) fn a_relaxed_table_commits_within_its_time(world: &World) {
         let key = format!("k{n}");
         assert!(matches!(apply(&table, Op::set(key.as_bytes(), b"v")), Done::Stored { .. }));
     }
-    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(20);
     while world.ask(&format!("SELECT COUNT(*) FROM {}", settings.table)) != "50" {
-        assert!(std::time::Instant::now() < deadline, "it was never committed");
+        assert!(Instant::now() < deadline, "it was never committed");
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(table.stats().commits < 50);
@@ -579,6 +580,49 @@ pub(crate) fn a_relaxed_table_commits_within_its_time(world: &World) {
         "1",
         "closing commits"
     );
+}
+
+/// What a table tells from now on; the gap with which it begins has been told.
+pub(crate) fn listen(table: &Table) -> Receiver<Change> {
+    let (sender, heard) = mpsc::channel();
+    table.subscribe(Box::new(move |change| drop(sender.send(change.clone())))).expect("a thread");
+    hear(&heard, &Change::Gap);
+    heard
+}
+
+/// Waits until `change` is told; what was told before it.
+pub(crate) fn hear(heard: &Receiver<Change>, change: &Change) -> Vec<Change> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let mut before = Vec::new();
+    loop {
+        match heard.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(next) if next == *change => return before,
+            Ok(next) => before.push(next),
+            Err(_) => panic!("{change:?} is not told, only {before:?}"),
+        }
+    }
+}
+
+/// Rows that SQL writes are told, by key where the database can; rows that the table itself writes are not.
+pub(crate) fn changes_by_sql_are_told_and_own_ones_are_not(world: &World, settings: &Settings, by_key: bool) {
+    let table = open(settings);
+    let name = &settings.table;
+    let heard = listen(&table);
+    let key = |key: &str| if by_key { Change::Key(key.as_bytes().to_vec()) } else { Change::All };
+    for own in ["own1", "own2", "both"] {
+        apply(&table, Op::set(own.as_bytes(), b"v"));
+    }
+    world.ask(&format!("INSERT INTO {name} (id, body) VALUES ('theirs', 'v')"));
+    assert_eq!(hear(&heard, &key("theirs")), [], "own changes are not told");
+    world.ask(&format!("UPDATE {name} SET flags = 3 WHERE id = 'both'"));
+    assert_eq!(hear(&heard, &key("both")), [], "the number in the cas column is ours, the change is not");
+    let other = open(settings);
+    apply(&other, Op::set(b"other", b"v"));
+    hear(&heard, &key("other"));
+    world.ask(&format!("DELETE FROM {name} WHERE id = 'theirs'"));
+    hear(&heard, &key("theirs"));
+    let stats = table.stats();
+    assert!(stats.heard >= 4, "{stats:?}");
 }
 
 /// One test for each of the above.

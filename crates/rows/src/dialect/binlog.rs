@@ -1,0 +1,255 @@
+//! Changes as MySQL's and MariaDB's binary log tells them, read as a replica would read it.
+//!
+//! Rows are told where the log has them (`binlog_format = ROW`, or the statements of `MIXED` that are logged as rows); a
+//! statement that is logged as text could have changed any row. A change to the table's definition ends the reading, which begins
+//! again with the new one. The server says something at least every second, so that a connection that died is noticed.
+//!
+//! Needs the privileges `REPLICATION SLAVE` and `REPLICATION CLIENT` (MariaDB 10.5: `BINLOG MONITOR`).
+
+use std::convert::Infallible;
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use mysql_async::binlog::events::{EventData, RowsEventData, TableMapEvent};
+use mysql_async::binlog::row::BinlogRow;
+use mysql_async::binlog::value::BinlogValue;
+use mysql_async::prelude::Queryable;
+use mysql_async::{BinlogStreamRequest, Conn, Opts};
+
+use super::drive::Drive;
+use super::mysql;
+use crate::cell::{Cell, Kind};
+use crate::layout::Layout;
+use crate::shared::Shared;
+use crate::watch::Change;
+
+/// In nanoseconds: how often the server says that nothing happened.
+const HEARTBEAT: &str = "SET @master_heartbeat_period = 1000000000";
+/// Without a word for this long, the connection is dead.
+const SILENCE_MAX: Duration = Duration::from_secs(4);
+
+/// Reads the log until that is not possible any more; then says why.
+pub(super) fn watch(shared: &Shared) -> String {
+    let drive = match Drive::new(shared.settings.timeout) {
+        Ok(drive) => drive,
+        Err(why) => return why,
+    };
+    drive.go(async {
+        tokio::select! {
+            () = shared.closing.closed() => "the table is closed".to_owned(),
+            ended = follow(shared) => match ended {
+                Err(why) => why,
+                Ok(never) => match never {},
+            },
+        }
+    })
+}
+
+/// Where a table's key and cas columns are in a row of the log.
+struct Places {
+    schema: String,
+    table: String,
+    /// For each key column its place and whether its text is in a character set that is read here.
+    key: Vec<(usize, bool)>,
+    cas: Option<usize>,
+}
+
+async fn follow(shared: &Shared) -> Result<Infallible, String> {
+    let said = |error: mysql_async::Error| format!("the binary log of {}: {error}", shared.settings.database);
+    let opts = mysql::opts(&shared.settings).map_err(|error| error.to_string())?;
+    let connect = tokio::time::timeout(shared.settings.timeout, Conn::new(Opts::from(opts)));
+    let mut conn =
+        connect.await.map_err(|_| format!("{}: cannot connect in time", shared.settings.database))?.map_err(said)?;
+
+    let Some(layout) = shared.layout.get() else { return Err(format!("{}: it was not seen yet", shared.place())) };
+    let places = places(shared, layout, &mut conn).await.map_err(said)?;
+    let status: Option<mysql_async::Row> = match conn.query_first("SHOW MASTER STATUS").await {
+        Ok(status) => status,
+        // MySQL 8.4 calls it otherwise.
+        Err(mysql_async::Error::Server(error)) if error.code == 1064 => {
+            conn.query_first("SHOW BINARY LOG STATUS").await.map_err(said)?
+        }
+        Err(error) => return Err(said(error)),
+    };
+    let status = status.ok_or_else(|| format!("{} keeps no binary log, set log_bin", shared.settings.database))?;
+    let (file, position): (Option<String>, Option<u64>) = (status.get(0), status.get(1));
+    let (Some(file), Some(position)) = (file, position) else {
+        return Err(format!("{} does not say where its binary log ends", shared.settings.database));
+    };
+    conn.query_drop(HEARTBEAT).await.map_err(said)?;
+
+    // Replicas are told apart by their number; a random one is unlikely to be taken.
+    let number = 1 << 31 | RandomState::new().hash_one(0) as u32;
+    let request = BinlogStreamRequest::new(number).with_filename(file.as_bytes()).with_pos(position);
+    let mut stream = conn.get_binlog_stream(request).await.map_err(said)?;
+    let mut begun = false;
+    loop {
+        let event = tokio::time::timeout(SILENCE_MAX, stream.next()).await;
+        let event = event.map_err(|_| format!("the binary log of {} is silent", shared.settings.database))?;
+        let event =
+            event.ok_or_else(|| format!("the binary log of {} ended", shared.settings.database))?.map_err(said)?;
+        if !begun {
+            // The server has begun to send: whatever happens from here on is told.
+            begun = true;
+            shared.watchers.went_on();
+            shared.watchers.tell(&Change::Gap);
+        }
+        let data = match event.read_data() {
+            Ok(data) => data,
+            Err(error) => return Err(format!("the binary log of {}: {error}", shared.settings.database)),
+        };
+        match data {
+            Some(EventData::RowsEvent(rows)) => {
+                let Some(map) = stream.get_tme(rows.table_id()) else {
+                    return Err(format!("the binary log of {} has rows of no table", shared.settings.database));
+                };
+                if *map.database_name_raw() == *places.schema.as_bytes()
+                    && *map.table_name_raw() == *places.table.as_bytes()
+                {
+                    tell_rows(shared, layout, &places, &rows, map);
+                }
+            }
+            Some(EventData::QueryEvent(query)) => match statement(&query.query(), &places) {
+                Meant::Nothing => {}
+                Meant::Rows => {
+                    shared.counters.heard.add(1);
+                    shared.watchers.tell(&Change::All);
+                }
+                Meant::Definition => return Err(format!("the definition of {} changed", shared.place())),
+            },
+            Some(EventData::IncidentEvent(_)) => {
+                return Err("the server says that its binary log has a hole".to_owned());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What a statement that is logged as text may have done to a table.
+#[derive(Debug, PartialEq, Eq)]
+enum Meant {
+    Nothing,
+    Rows,
+    Definition,
+}
+
+fn statement(text: &str, places: &Places) -> Meant {
+    let text = text.trim_start().to_lowercase();
+    let (schema, table) = (places.schema.to_lowercase(), places.table.to_lowercase());
+    // A name with a quote in it is written otherwise in a statement.
+    let mentioned = table.contains('`') || text.contains(&table);
+    match text.split(|letter: char| !letter.is_ascii_alphabetic()).next().unwrap_or_default() {
+        // MariaDB's stand-in for an event that it takes a replica of this age not to know.
+        _ if text.starts_with("# dummy event") => Meant::Nothing,
+        "begin" | "commit" | "rollback" | "savepoint" | "xa" => Meant::Nothing,
+        "truncate" if !mentioned => Meant::Nothing,
+        "alter" | "create" | "rename" if !mentioned => Meant::Nothing,
+        // A database may go with all its tables.
+        "drop" if !mentioned && !text.contains(&schema) => Meant::Nothing,
+        "alter" | "create" | "rename" | "drop" => Meant::Definition,
+        _ => Meant::Rows,
+    }
+}
+
+async fn places(shared: &Shared, layout: &Layout, conn: &mut Conn) -> Result<Places, mysql_async::Error> {
+    let (schema, table) = match shared.settings.table.split_once('.') {
+        Some((schema, table)) => (schema.to_owned(), table.to_owned()),
+        None => (shared.settings.database.database(), shared.settings.table.clone()),
+    };
+    let columns: Vec<(String, Option<String>)> = conn
+        .exec(
+            "SELECT COLUMN_NAME, CHARACTER_SET_NAME FROM information_schema.COLUMNS \
+             WHERE TABLE_SCHEMA = ? AND TABLE_NAME = ? ORDER BY ORDINAL_POSITION",
+            (&schema, &table),
+        )
+        .await?;
+    let place = |name: &str| columns.iter().position(|(column, _)| column == name).unwrap_or(usize::MAX);
+    let plain = |place: usize| {
+        let set = columns.get(place).and_then(|(_, set)| set.as_deref());
+        set.is_none_or(|set| set.starts_with("utf8") || set == "ascii")
+    };
+    let key = layout.key.iter().map(|column| place(&column.name)).map(|place| (place, plain(place))).collect();
+    Ok(Places { schema, table, key, cas: layout.cas.as_ref().map(|column| place(&column.name)) })
+}
+
+fn tell_rows(shared: &Shared, layout: &Layout, places: &Places, event: &RowsEventData<'_>, map: &TableMapEvent<'_>) {
+    for row in event.rows(map) {
+        let Ok((before, after)) = row else {
+            shared.counters.heard.add(1);
+            shared.watchers.tell(&Change::All);
+            return;
+        };
+        let stamp = |row: &BinlogRow| -> Option<i64> {
+            match cell(row, places.cas?)? {
+                Cell::Int(number) => i64::try_from(number).ok(),
+                _ => None,
+            }
+        };
+        // One of ours, under the key that it still has.
+        let own = after.as_ref().and_then(stamp).is_some_and(|stamp| shared.watchers.takes_own_stamp(stamp));
+        if own {
+            continue;
+        }
+        let mut told: Option<Vec<u8>> = None;
+        for image in [&before, &after].into_iter().flatten() {
+            // An image of a changed row may leave out what did not change.
+            let key = key(layout, places, image);
+            if key.is_none() && told.is_some() {
+                continue;
+            }
+            if key.is_some() && key == told {
+                continue;
+            }
+            shared.counters.heard.add(1);
+            shared.watchers.tell(&key.clone().map_or(Change::All, Change::Key));
+            told = key;
+        }
+    }
+}
+
+fn cell(row: &BinlogRow, place: usize) -> Option<Cell> {
+    match row.as_ref(place)? {
+        BinlogValue::Value(value) => Some(mysql::cell(value.clone())),
+        _ => None,
+    }
+}
+
+/// The key of a logged row, if it is all there and can be read.
+fn key(layout: &Layout, places: &Places, row: &BinlogRow) -> Option<Vec<u8>> {
+    let mut cells = Vec::with_capacity(places.key.len());
+    for (column, (place, plain)) in layout.key.iter().zip(&places.key) {
+        let mut cell = cell(row, *place)?;
+        match (&column.kind, &mut cell) {
+            // The log has the bits of a number and not its sign.
+            (Kind::Integer { min: 0, max }, Cell::Int(number)) if *number < 0 => *number += max + 1,
+            (Kind::Text { .. }, Cell::Bytes(bytes)) if !plain && !bytes.is_ascii() => return None,
+            _ => {}
+        }
+        cells.push(column.tidy(cell));
+    }
+    Some(layout.key_bytes(&cells))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_means_what_it_may_have_done_to_the_table() {
+        let places = Places { schema: "shop".into(), table: "Birds".into(), key: Vec::new(), cas: None };
+        for (text, meant) in [
+            ("BEGIN", Meant::Nothing),
+            ("# Dummy event replacing event type 160 that slave cannot handle.", Meant::Nothing),
+            ("CREATE TABLE cats (id INT)", Meant::Nothing),
+            ("TRUNCATE cats", Meant::Nothing),
+            (" truncate `birds`", Meant::Rows),
+            ("UPDATE cats SET a = 1", Meant::Rows),
+            ("ALTER TABLE birds ADD a INT", Meant::Definition),
+            ("DROP DATABASE Shop", Meant::Definition),
+            ("RENAME TABLE cats TO BIRDS", Meant::Definition),
+        ] {
+            assert_eq!(statement(text, &places), meant, "{text}");
+        }
+    }
+}
