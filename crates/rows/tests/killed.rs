@@ -1,0 +1,170 @@
+//! Nothing acknowledged is missing after a kill in the middle of commits: of our own process on SQLite, of the database server on
+//! MariaDB. The short versions run with the tests; `cargo test -p nuthatch-rows --test killed -- --ignored` runs a hundred of each.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nuthatch_rows::{Database, Done, Op, Settings, Table};
+use nuthatch_testkit::database::Database as Server;
+use nuthatch_testkit::dice::Dice;
+
+/// How many clients write at once, each its own keys.
+const CLIENTS: usize = 8;
+
+fn wait<T>(answer: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().expect("an event loop").block_on(answer)
+}
+
+fn open(url: &str) -> Table {
+    let database = Database::new(url).expect("a URL");
+    let mut settings = Settings::new("birds", database, "birds", &["id"], &["body"]);
+    settings.timeout = Duration::from_secs(20);
+    Table::open_checked(settings, Arc::new(|| 1_800_000_000)).expect("the table is there")
+}
+
+/// Writes keys until `stop`, telling of each that was acknowledged.
+fn write(table: &Table, round: usize, stop: &AtomicBool, acknowledged: impl Fn(String) + Sync) {
+    std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let acknowledged = &acknowledged;
+            scope.spawn(move || {
+                for n in 0.. {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let key = format!("{round}-{client}-{n}");
+                    match wait(table.apply(Op::set(key.as_bytes(), key.as_bytes()))) {
+                        Ok(Done::Stored { .. }) => acknowledged(key),
+                        Ok(other) => panic!("{other:?}"),
+                        // The database is gone: nothing is claimed of this key.
+                        Err(_) => std::thread::sleep(Duration::from_millis(1)),
+                    }
+                }
+            });
+        }
+    });
+}
+
+fn assert_there(table: &Table, keys: &BTreeSet<String>, round: usize) {
+    let keys: Vec<&String> = keys.iter().collect();
+    for keys in keys.chunks(50) {
+        let asked: Vec<Vec<u8>> = keys.iter().map(|key| key.as_bytes().to_vec()).collect();
+        // The first connections after a kill may be refused while the database recovers.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let items = loop {
+            match wait(table.get_many(asked.clone())) {
+                Ok(items) => break items,
+                Err(why) => assert!(Instant::now() < deadline, "{why}"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        for (key, item) in keys.iter().zip(items) {
+            let item = item.unwrap_or_else(|| panic!("round {round}: {key} was acknowledged and is missing"));
+            assert_eq!(item.value, key.as_bytes());
+        }
+    }
+}
+
+const CHILD: &str = "NUTHATCH_TEST_ROWS_CHILD";
+
+/// Not a test of its own: what [`sqlite`] starts and kills.
+#[test]
+fn writes_until_it_is_killed() {
+    let Ok(asked) = std::env::var(CHILD) else { return };
+    let (round, url) = asked.split_once(' ').expect("a round and a URL");
+    let table = open(url);
+    write(&table, round.parse().expect("a number"), &AtomicBool::new(false), |key| {
+        // In one write, so that a line is whole or absent.
+        std::io::stdout().write_all(format!("\nacknowledged {key}\n").as_bytes()).expect("the test reads");
+        std::io::stdout().flush().expect("the test reads");
+    });
+}
+
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn sqlite(rounds: usize) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let url = format!("sqlite://{}", dir.path().join("birds.db").display());
+    let mut dice = Dice::seeded(7);
+    let mut all = BTreeSet::new();
+    for round in 0..rounds {
+        let mut command = Command::new(std::env::current_exe().expect("this test"));
+        command.args(["--exact", "writes_until_it_is_killed", "--nocapture", "--test-threads=1"]);
+        command.env(CHILD, format!("{round} {url}")).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = Killed(command.spawn().expect("this test can be run"));
+        let mut lines = BufReader::new(child.0.stdout.take().expect("a pipe")).lines();
+        let most = dice.usize(1..60);
+        let mut mine = 0;
+        while mine < most {
+            let line = lines.next().expect("the child goes on until it is killed").expect("a line");
+            if let Some(key) = line.strip_prefix("acknowledged ") {
+                all.insert(key.to_owned());
+                mine += 1;
+            }
+        }
+        drop(child);
+        assert_there(&open(&url), &all, round);
+    }
+}
+
+fn mariadb(rounds: usize) {
+    let mut server = Server::mariadb(&[]);
+    server.sql("CREATE TABLE birds (id VARCHAR(40) COLLATE utf8mb4_bin PRIMARY KEY, body BLOB)");
+    let table = open(&server.url());
+    let mut dice = Dice::seeded(8);
+    let all = Arc::new(std::sync::Mutex::new(BTreeSet::new()));
+    for round in 0..rounds {
+        let most = dice.usize(1..400);
+        let (stop, before) = (AtomicBool::new(false), all.lock().expect("no test panics here").len());
+        std::thread::scope(|scope| {
+            let writing = scope.spawn(|| {
+                write(&table, round, &stop, |key| {
+                    all.lock().expect("no test panics here").insert(key);
+                });
+            });
+            let deadline = Instant::now() + Duration::from_secs(30);
+            while all.lock().expect("no test panics here").len() < before + most {
+                assert!(Instant::now() < deadline, "nothing is written");
+                std::thread::yield_now();
+            }
+            server.kill();
+            stop.store(true, Ordering::Relaxed);
+            writing.join().expect("the writers end");
+        });
+        server.start();
+        assert_there(&table, &all.lock().expect("no test panics here"), round);
+    }
+}
+
+#[test]
+fn what_sqlite_acknowledged_survives_a_kill_of_this_process() {
+    sqlite(4);
+}
+
+#[test]
+fn what_mariadb_acknowledged_survives_its_kill() {
+    mariadb(2);
+}
+
+#[test]
+#[ignore = "a hundred kills take minutes"]
+fn what_sqlite_acknowledged_survives_a_hundred_kills() {
+    sqlite(100);
+}
+
+#[test]
+#[ignore = "a hundred kills take minutes"]
+fn what_mariadb_acknowledged_survives_a_hundred_kills() {
+    mariadb(100);
+}
