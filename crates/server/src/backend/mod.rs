@@ -7,6 +7,7 @@
 
 pub(crate) mod fleet;
 mod stream;
+pub mod table;
 
 use std::fmt;
 use std::future::Future;

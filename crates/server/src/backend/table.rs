@@ -1,0 +1,409 @@
+//! A SQL table behind a pool: a backend's words turned into [`nuthatch_rows`]' and back.
+//!
+//! Owns what the two mean differently (expiry times, meta flags, the second name `@@TABLE.KEY` of a row's key) and nothing of
+//! tables themselves. A row has no recache marks, so meta commands that need them are refused with a sentence.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use nuthatch_rows as rows;
+use nuthatch_rows::{Change, Table};
+
+use super::{
+    Arith, Backend, Changes, Done, Fetched, Item, Key, Later, Life, Marks, Meta, MetaAnswer, MetaVerb, Op, Outcome,
+    Refusal, SetMode, Store,
+};
+
+/// Above this an expiry time is a moment, below it a duration: 30 days (memcached's `doc/protocol.txt`).
+const RELATIVE_SECONDS_MAX: i64 = 60 * 60 * 24 * 30;
+
+/// A table behind a pool.
+pub struct TableBackend {
+    name: String,
+    table: Table,
+    /// What clients may put before a key: `@@NAME.`
+    prefix: Vec<u8>,
+    flush: bool,
+    names: Arc<Names>,
+}
+
+/// Rows go by two names each, and whoever keeps copies has to hear of both.
+#[derive(Default)]
+struct Names {
+    /// Anyone has used the longer one.
+    both: AtomicBool,
+    changes: Mutex<Option<Box<dyn Changes>>>,
+}
+
+impl Names {
+    fn tell(&self, tell: impl FnOnce(&mut dyn Changes)) {
+        if let Some(changes) = &mut *self.changes.lock().unwrap_or_else(PoisonError::into_inner) {
+            tell(&mut **changes);
+        }
+    }
+}
+
+impl TableBackend {
+    /// `table` as the backend called `name`; `flush` allows `flush_all` to delete every row.
+    pub fn new(name: &str, table: Table, flush: bool) -> TableBackend {
+        TableBackend {
+            name: format!("table {name}"),
+            table,
+            prefix: prefix(name),
+            flush,
+            names: Arc::new(Names::default()),
+        }
+    }
+
+    /// The key of the row, and whether it was given by its longer name.
+    fn key<'k>(&self, key: &'k [u8]) -> (&'k [u8], bool) {
+        match key.strip_prefix(&self.prefix[..]) {
+            Some(rest) => {
+                self.names.both.store(true, Ordering::Relaxed);
+                (rest, true)
+            }
+            None => (key, false),
+        }
+    }
+
+    /// Copies under the other name of a row that is about to be changed, or was.
+    fn other_name(&self, key: &[u8], longer: bool) -> Option<Vec<u8>> {
+        self.names.both.load(Ordering::Relaxed).then(|| match longer {
+            true => key.to_vec(),
+            false => [&self.prefix, key].concat(),
+        })
+    }
+
+    fn change(&self, key: &[u8], op: impl FnOnce(Vec<u8>) -> rows::Op, answer: Answer) -> Later<Done> {
+        let (key, longer) = self.key(key);
+        let (names, other) = (Arc::clone(&self.names), self.other_name(key, longer));
+        let changed = self.table.apply(op(key.to_vec()));
+        Box::pin(async move {
+            let done = changed.await;
+            if let Some(other) = other {
+                names.tell(|changes| changes.changed(&other));
+            }
+            match done {
+                Ok(done) => answer(done),
+                Err(error) => Err(refusal(&error)),
+            }
+        })
+    }
+}
+
+/// What is put before a key to name its table.
+pub(crate) fn prefix(name: &str) -> Vec<u8> {
+    format!("@@{name}.").into_bytes()
+}
+
+type Answer = Box<dyn FnOnce(rows::Done) -> Done + Send>;
+
+fn plain(done: rows::Done) -> Done {
+    Ok(match done {
+        // A copy of what was sent would not be what the row holds.
+        rows::Done::Stored { unique, as_sent } => Outcome::Stored { cas: as_sent.then_some(unique) },
+        rows::Done::NotStored => Outcome::NotStored,
+        rows::Done::Exists => Outcome::Exists,
+        rows::Done::NotFound => Outcome::NotFound,
+        rows::Done::Deleted => Outcome::Deleted,
+        rows::Done::Counted { number, unique, .. } => Outcome::Number { value: number, cas: Some(unique) },
+        rows::Done::NonNumeric => Outcome::NonNumeric,
+        rows::Done::Touched(_) => Outcome::Touched,
+    })
+}
+
+fn refusal(error: &rows::Error) -> Refusal {
+    if error.is_outage() { Refusal::down(error) } else { Refusal::no(error) }
+}
+
+impl Backend for TableBackend {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn get(&self, _worker: usize, keys: Vec<Key>) -> Later<Vec<Fetched>> {
+        let count = keys.len();
+        let found = self.table.get_many(keys.iter().map(|key| self.key(key).0.to_vec()).collect());
+        Box::pin(async move {
+            match found.await {
+                Ok(items) => {
+                    let now = now();
+                    items.into_iter().map(|found| Ok(found.map(|found| item(found, now)))).collect()
+                }
+                Err(error) => vec![Err(refusal(&error)); count],
+            }
+        })
+    }
+
+    fn apply(&self, _worker: usize, op: Op) -> Later<Done> {
+        match op {
+            Op::Store(Store { key, mode, compare, flags, exptime, value }) => {
+                let (mode, expiry, value) = (mode_of(mode), moment(exptime), value.to_vec());
+                let op = |key| rows::Op::Store { key, mode, compare, flags, expiry, value, vivify: None };
+                self.change(&key, op, Box::new(plain))
+            }
+            Op::Delete { key, compare } => self.change(&key, |key| rows::Op::Delete { key, compare }, Box::new(plain)),
+            Op::Arith(Arith { key, decrement, delta, initial, compare }) => {
+                let initial = initial.map(|(number, exptime)| (number, moment(exptime)));
+                let op = |key| rows::Op::Arith { key, delta, down: decrement, compare, initial, touch: None };
+                self.change(&key, op, Box::new(plain))
+            }
+            Op::Touch { key, exptime } => {
+                self.change(&key, |key| rows::Op::Touch { key, expiry: moment(exptime) }, Box::new(plain))
+            }
+            Op::GetAndTouch { key, exptime } => {
+                let answer = |done| match done {
+                    rows::Done::Touched(found) => Ok(Outcome::Item(item(found, now()))),
+                    other => plain(other),
+                };
+                self.change(&key, |key| rows::Op::Touch { key, expiry: moment(exptime) }, Box::new(answer))
+            }
+            Op::Meta(meta) => self.meta(&meta),
+            Op::Flush { delay } => {
+                let refused = match (self.flush, delay) {
+                    (false, _) => Some("flush_all would delete every row and is not allowed, see its key flush"),
+                    (true, 1..) => Some("flush_all of rows takes no delay"),
+                    _ => None,
+                };
+                if let Some(why) = refused {
+                    let refusal = Refusal::no(format_args!("{}: {why}", self.name));
+                    return Box::pin(async { Err(refusal) });
+                }
+                let flushed = self.table.flush();
+                Box::pin(async { flushed.await.map(|_| Outcome::Flushed).map_err(|error| refusal(&error)) })
+            }
+        }
+    }
+
+    fn follow(self: Arc<Self>, changes: Box<dyn Changes>) -> Option<Later<()>> {
+        *self.names.changes.lock().unwrap_or_else(PoisonError::into_inner) = Some(changes);
+        let (names, prefix) = (Arc::clone(&self.names), self.prefix.clone());
+        let listened = self.table.subscribe(Box::new(move |change| {
+            names.tell(|changes| match change {
+                Change::Key(key) => {
+                    changes.changed(key);
+                    if names.both.load(Ordering::Relaxed) {
+                        changes.changed(&[&prefix[..], key].concat());
+                    }
+                }
+                Change::Gap => {
+                    changes.following(true, "");
+                    changes.gap();
+                }
+                Change::Away(why) => changes.following(false, why),
+                _ => changes.gap(),
+            });
+        }));
+        if let Err(error) = listened {
+            self.names.tell(|changes| changes.following(false, &error.to_string()));
+        }
+        // Whoever is told ends with the pool's use of this table.
+        let until = Until(Arc::clone(&self.names));
+        Some(Box::pin(async move {
+            std::future::pending::<()>().await;
+            drop(until);
+        }))
+    }
+
+    fn counters(&self, show: &mut dyn FnMut(&str, &dyn fmt::Display)) {
+        for (name, number) in self.table.stats().each() {
+            show(name, &number);
+        }
+        show("waiting", &self.table.waiting());
+    }
+}
+
+/// Ends the telling of changes.
+struct Until(Arc<Names>);
+
+impl Drop for Until {
+    fn drop(&mut self) {
+        *self.0.changes.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+impl TableBackend {
+    /// Meta commands with flags that the plain ones have no place for.
+    fn meta(&self, meta: &Meta) -> Later<Done> {
+        let asked = MetaAsked::read(&meta.flags);
+        let refuse = |why: &dyn fmt::Display| -> Later<Done> {
+            let refusal = Refusal::no(format_args!("{}: {why}", self.name));
+            Box::pin(async { Err(refusal) })
+        };
+        let known: &[u8] = match meta.verb {
+            MetaVerb::Get => b"vfcstT",
+            MetaVerb::Set => b"FTCcsMN",
+            MetaVerb::Delete => b"C",
+            MetaVerb::Arith => b"NJDTMCcvt",
+            MetaVerb::Debug => return refuse(&"me tells of items in memory, rows are none"),
+        };
+        if let Some(letter) = asked.letters().find(|letter| !known.contains(letter)) {
+            return refuse(&format_args!("meta flag {} means nothing to a row", char::from(letter).escape_default()));
+        }
+        let wanted: Vec<u8> = asked.letters().collect();
+        let compare = asked.number(b'C');
+        match meta.verb {
+            MetaVerb::Get => {
+                let expiry = moment(asked.signed(b'T').unwrap_or(0));
+                let answer = move |done| match done {
+                    rows::Done::Touched(found) => {
+                        let has_value = wanted.contains(&b'v');
+                        let flags = shown(&wanted, &found, now());
+                        let value = has_value.then(|| found.value.into());
+                        meta_answer(if has_value { b"VA" } else { b"HD" }, flags, value)
+                    }
+                    _ => meta_answer(b"EN", Vec::new(), None),
+                };
+                self.change(&meta.key, |key| rows::Op::Touch { key, expiry }, Box::new(answer))
+            }
+            MetaVerb::Set => {
+                let mode = match asked.text(b'M').and_then(|mode| mode.first().map(u8::to_ascii_uppercase)) {
+                    None | Some(b'S') => rows::Mode::Set,
+                    Some(b'E') => rows::Mode::Add,
+                    Some(b'R') => rows::Mode::Replace,
+                    Some(b'A') => rows::Mode::Append,
+                    Some(b'P') => rows::Mode::Prepend,
+                    Some(_) => return refuse(&"expected ms with a mode of S, E, R, A or P"),
+                };
+                let op = rows::Op::Store {
+                    key: Vec::new(),
+                    mode,
+                    compare,
+                    flags: asked.number(b'F').and_then(|flags| u32::try_from(flags).ok()).unwrap_or(0),
+                    expiry: moment(asked.signed(b'T').unwrap_or(0)),
+                    value: meta.value.to_vec(),
+                    vivify: asked.signed(b'N').map(moment),
+                };
+                let bytes = meta.value.len();
+                let answer = move |done| match done {
+                    rows::Done::Stored { unique, .. } => {
+                        let flags = wanted.iter().filter_map(|letter| match letter {
+                            b'c' => Some(format!("c{unique}")),
+                            b's' => Some(format!("s{bytes}")),
+                            _ => None,
+                        });
+                        meta_answer(b"HD", flags.collect(), None)
+                    }
+                    other => meta_answer(code(&other), Vec::new(), None),
+                };
+                let with_key = |whose| match op {
+                    rows::Op::Store { mode, compare, flags, expiry, value, vivify, .. } => {
+                        rows::Op::Store { key: whose, mode, compare, flags, expiry, value, vivify }
+                    }
+                    other => other,
+                };
+                self.change(&meta.key, with_key, Box::new(answer))
+            }
+            MetaVerb::Delete => {
+                let answer = |done: rows::Done| meta_answer(code(&done), Vec::new(), None);
+                self.change(&meta.key, |key| rows::Op::Delete { key, compare }, Box::new(answer))
+            }
+            MetaVerb::Arith => {
+                let initial = asked.signed(b'N').map(|exptime| (asked.number(b'J').unwrap_or(0), moment(exptime)));
+                let down = asked.text(b'M').is_some_and(|mode| matches!(mode, b"D" | b"d" | b"-"));
+                let (delta, touch) = (asked.number(b'D').unwrap_or(1), asked.signed(b'T').map(moment));
+                let op = |key| rows::Op::Arith { key, delta, down, compare, initial, touch };
+                let answer = move |done| match done {
+                    rows::Done::Counted { number, unique, expiry } => {
+                        let value = number.to_string().into_bytes();
+                        let found = rows::Item { value, flags: 0, unique, expiry };
+                        let has_value = wanted.contains(&b'v');
+                        let flags = shown(&wanted, &found, now());
+                        let value = has_value.then(|| found.value.into());
+                        meta_answer(if has_value { b"VA" } else { b"HD" }, flags, value)
+                    }
+                    rows::Done::NonNumeric => Ok(Outcome::NonNumeric),
+                    other => meta_answer(code(&other), Vec::new(), None),
+                };
+                self.change(&meta.key, op, Box::new(answer))
+            }
+            MetaVerb::Debug => refuse(&"me tells of items in memory, rows are none"),
+        }
+    }
+}
+
+/// The flags of a meta command.
+struct MetaAsked<'a>(Vec<&'a [u8]>);
+
+impl<'a> MetaAsked<'a> {
+    fn read(flags: &'a [u8]) -> MetaAsked<'a> {
+        MetaAsked(flags.split(|byte| *byte == b' ').filter(|token| !token.is_empty()).collect())
+    }
+
+    fn letters(&self) -> impl Iterator<Item = u8> {
+        self.0.iter().map(|token| token[0])
+    }
+
+    fn text(&self, letter: u8) -> Option<&'a [u8]> {
+        self.0.iter().find_map(|token| token.strip_prefix(&[letter]))
+    }
+
+    fn number(&self, letter: u8) -> Option<u64> {
+        std::str::from_utf8(self.text(letter)?).ok()?.parse().ok()
+    }
+
+    fn signed(&self, letter: u8) -> Option<i64> {
+        std::str::from_utf8(self.text(letter)?).ok()?.parse().ok()
+    }
+}
+
+/// What a meta command asked to be shown of an item, in the order it asked.
+fn shown(wanted: &[u8], found: &rows::Item, now: i64) -> Vec<String> {
+    let one = |letter: &u8| match letter {
+        b'f' => Some(format!("f{}", found.flags)),
+        b'c' => Some(format!("c{}", found.unique)),
+        b's' => Some(format!("s{}", found.value.len())),
+        b't' => Some(found.expiry.map_or("t-1".to_owned(), |expiry| format!("t{}", (expiry - now).max(0)))),
+        _ => None,
+    };
+    wanted.iter().filter_map(one).collect()
+}
+
+fn meta_answer(code: &[u8; 2], flags: Vec<String>, value: Option<Bytes>) -> Done {
+    Ok(Outcome::Meta(MetaAnswer { code: *code, flags: flags.join(" ").into_bytes().into(), value }))
+}
+
+fn code(done: &rows::Done) -> &'static [u8; 2] {
+    match done {
+        rows::Done::NotStored => b"NS",
+        rows::Done::Exists => b"EX",
+        rows::Done::NotFound => b"NF",
+        _ => b"HD",
+    }
+}
+
+fn mode_of(mode: SetMode) -> rows::Mode {
+    match mode {
+        SetMode::Set => rows::Mode::Set,
+        SetMode::Add => rows::Mode::Add,
+        SetMode::Replace => rows::Mode::Replace,
+        SetMode::Append => rows::Mode::Append,
+        SetMode::Prepend => rows::Mode::Prepend,
+    }
+}
+
+fn item(found: rows::Item, now: i64) -> Item {
+    let life = match found.expiry {
+        None => Life::Forever,
+        Some(expiry) => Life::Seconds(u32::try_from((expiry - now).max(0)).unwrap_or(u32::MAX)),
+    };
+    Item { flags: found.flags, cas: found.unique, life, marks: Marks::default(), value: found.value.into() }
+}
+
+/// The second it is, since 1970: what tables hold is compared with other programs' clocks.
+pub fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| i64::try_from(time.as_secs()).unwrap_or(i64::MAX))
+}
+
+/// The moment that a client's expiry time means: none for 0, the past for a negative one.
+fn moment(exptime: i64) -> Option<i64> {
+    match exptime {
+        0 => None,
+        ..0 => Some(1),
+        1..=RELATIVE_SECONDS_MAX => Some(now() + exptime),
+        _ => Some(exptime),
+    }
+}

@@ -1,0 +1,125 @@
+//! SQL tables behind pools, over the wire: unmodified clients read and write rows.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Client, eventually, listener, settings};
+use nuthatch_rows::{Database, Table};
+use nuthatch_server::backend::table::{TableBackend, now};
+use nuthatch_server::settings::{PoolSettings, Settings};
+use nuthatch_server::{Running, Server};
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+struct World {
+    server: Running,
+    dir: TempDir,
+}
+
+impl World {
+    fn client(&self) -> Client {
+        Client::connect(&self.server)
+    }
+
+    fn sql(&self, text: &str) {
+        let connection = Connection::open(self.dir.path().join("shop.db")).expect("the file");
+        connection.busy_timeout(Duration::from_secs(20)).expect("a timeout");
+        connection.execute_batch(text).expect("a statement");
+    }
+}
+
+/// A server whose one pool stands before a table `accounts`: id, name, flags, cas, expires.
+fn start(ttl_max_seconds: u32, flush: bool) -> World {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let database = Database::sqlite(&dir.path().join("shop.db")).expect("a path");
+    let mut mapping = nuthatch_rows::Settings::new("accounts", database, "accounts", &["id"], &["name"]);
+    (mapping.flags, mapping.cas) = (Some("flags".into()), Some("cas".into()));
+    mapping.expiry = Some("expires".into());
+    mapping.timeout = Duration::from_secs(20);
+    let table = Table::open_checked(mapping, Arc::new(now)).expect("the mapping fits");
+    let pool =
+        PoolSettings { backend: Some("accounts".to_owned()), ttl_max_seconds, ..PoolSettings::named("accounts") };
+    let settings = Settings { pools: vec![pool], listeners: vec![listener(0)], ..settings() };
+    let prepared = Server::prepare(settings).expect("settings are good");
+    let prepared = prepared.with_backend("accounts", Arc::new(TableBackend::new("accounts", table, flush)));
+    World { server: prepared.start().expect("the server starts"), dir }
+}
+
+#[test]
+fn every_command_means_on_rows_what_it_means_to_memcached() {
+    let world = start(0, true);
+    let mut client = world.client();
+    client.ask("set a 5 0 3\r\nAda\r\n", "STORED\r\n");
+    client.ask("get a b\r\n", "VALUE a 5 3\r\nAda\r\nEND\r\n");
+    client.ask("add a 0 0 1\r\nx\r\n", "NOT_STORED\r\n");
+    client.ask("replace b 0 0 1\r\nx\r\n", "NOT_STORED\r\n");
+    client.ask("append a 0 0 1\r\n!\r\n", "STORED\r\n");
+    client.ask("prepend a 0 0 1\r\n>\r\n", "STORED\r\n");
+    client.ask("mg a v f t\r\n", "VA 5 f5 t-1\r\n>Ada!\r\n");
+    client.ask("gat 100 a\r\n", "VALUE a 5 5\r\n>Ada!\r\nEND\r\n");
+    client.ask("mg a s T0 t v\r\n", "VA 5 s5 t-1\r\n>Ada!\r\n");
+    client.ask("touch a 0\r\n", "TOUCHED\r\n");
+    client.ask("incr a 1\r\n", "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n");
+    client.ask("set n 0 0 2\r\n41\r\n", "STORED\r\n");
+    client.ask("incr n 1\r\n", "42\r\n");
+    client.ask("decr n 50\r\n", "0\r\n");
+    client.ask("ma n D7 v t T60\r\n", "VA 1 t60\r\n7\r\n");
+    client.ask("ma new N0 J13 v\r\n", "VA 2\r\n13\r\n");
+    client.ask("ms m 2 c N0 MA\r\nhi\r\n", "HD c");
+    client.read_until("\r\n");
+    client.send("gets a\r\n");
+    let answer = client.read_until("END\r\n");
+    let unique: u64 = answer.lines().next().and_then(|line| line.rsplit(' ').next()?.parse().ok()).expect("a unique");
+    world.sql("UPDATE accounts SET name = 'by sql' WHERE id = 'a'");
+    client.ask(format!("cas a 0 0 1 {unique}\r\nx\r\n"), "EXISTS\r\n");
+    client.ask("get a\r\n", "VALUE a 5 6\r\nby sql\r\nEND\r\n");
+    client.ask("delete a\r\n", "DELETED\r\n");
+    client.ask("delete a\r\n", "NOT_FOUND\r\n");
+    client.ask("mg n v k R30\r\n", "SERVER_ERROR table accounts: meta flag R means nothing to a row\r\n");
+    client.ask("flush_all\r\n", "OK\r\n");
+    client.ask("get n\r\n", "END\r\n");
+}
+
+#[test]
+fn flush_all_deletes_nothing_unless_it_is_allowed() {
+    let world = start(60, false);
+    let mut client = world.client();
+    client.ask("set a 0 0 1\r\n1\r\n", "STORED\r\n");
+    client.ask(
+        "flush_all\r\n",
+        "SERVER_ERROR table accounts: flush_all would delete every row and is not allowed, see its key flush\r\n",
+    );
+    client.ask("get a\r\n", "VALUE a 0 1\r\n1\r\nEND\r\n");
+}
+
+#[test]
+fn a_row_that_sql_changes_is_forgotten_by_the_cache() {
+    let world = start(3600, false);
+    let mut client = world.client();
+    eventually(|| client.stat("stats pools", "accounts:tier_stream") == "following");
+    client.ask("set a 0 0 3\r\nold\r\n", "STORED\r\n");
+    for _ in 0..3 {
+        client.ask("get a\r\n", "VALUE a 0 3\r\nold\r\nEND\r\n");
+    }
+    world.sql("UPDATE accounts SET name = 'new' WHERE id = 'a'");
+    eventually(|| {
+        client.send("get a\r\n");
+        client.read_until("END\r\n").contains("\r\nnew\r\n")
+    });
+}
+
+#[test]
+fn a_row_goes_by_its_tables_name_too_and_copies_agree() {
+    let world = start(3600, false);
+    let mut client = world.client();
+    client.ask("set a 0 0 1\r\n1\r\n", "STORED\r\n");
+    client.ask("get @@accounts.a\r\n", "VALUE @@accounts.a 0 1\r\n1\r\nEND\r\n");
+    client.ask("set a 0 0 1\r\n2\r\n", "STORED\r\n");
+    client.ask("get @@accounts.a a\r\n", "VALUE @@accounts.a 0 1\r\n2\r\nVALUE a 0 1\r\n2\r\nEND\r\n");
+    client.ask("incr @@accounts.a 5\r\n", "7\r\n");
+    client.ask("get a\r\n", "VALUE a 0 1\r\n7\r\nEND\r\n");
+    client.ask("delete @@accounts.a\r\n", "DELETED\r\n");
+    client.ask("get a\r\n", "END\r\n");
+}
