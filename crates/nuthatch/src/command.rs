@@ -8,7 +8,7 @@ use nuthatch_server::settings::{Asked, Sources, reference};
 
 use crate::failure::Failure;
 use crate::ring::Question;
-use crate::{demo, ring, say};
+use crate::{demo, ring, rows, say};
 
 /// How the program was started.
 pub(crate) struct Invocation {
@@ -28,6 +28,8 @@ pub(crate) enum Command {
     Bench(Vec<OsString>),
     /// Say where keys live.
     Ring(Box<Question>),
+    /// Do something about SQL tables.
+    Rows(rows::Asked),
     /// Print this and exit.
     Print(String),
 }
@@ -66,6 +68,10 @@ impl Invocation {
             },
             "demo" => Ok(Command::Demo(Box::new(self.sources(rest)))),
             "bench" => Ok(Command::Bench(rest.to_vec())),
+            "rows" => Ok(match rows::Asked::read(rest)? {
+                Some(asked) => Command::Rows(asked),
+                None => Command::Print(rows::HELP.to_owned()),
+            }),
             "ring" => Ok(match Question::read(rest)? {
                 Some(question) => Command::Ring(Box::new(question)),
                 None => Command::Print(ring::HELP.to_owned()),
@@ -73,7 +79,7 @@ impl Invocation {
             "version" | "-V" | "--version" => Ok(Command::Print(version(false))),
             "help" | "-h" | "--help" => help(rest),
             other => Err(Failure::usage(format!(
-                "{other:?}: no such command, expected serve, demo, bench, check, ring, help or version"
+                "{other:?}: no such command, expected serve, demo, bench, check, ring, rows, help or version"
             ))),
         }
     }
@@ -110,11 +116,12 @@ fn help(rest: &[OsString]) -> Result<Command, Failure> {
         "demo" => demo::HELP.to_owned(),
         "bench" => nuthatch_bench::help(),
         "ring" => ring::HELP.to_owned(),
+        "rows" => rows::HELP.to_owned(),
         "memcached" => say::HELP_MEMCACHED.to_owned(),
         "help" | "version" => say::HELP.to_owned(),
         other => {
             return Err(Failure::usage(format!(
-                "help {other:?}: no such topic, expected serve, config, check, demo, bench, ring or memcached"
+                "help {other:?}: no such topic, expected serve, config, check, demo, bench, ring, rows or memcached"
             )));
         }
     }))
@@ -153,9 +160,15 @@ mod tests {
     fn what_is_no_command_says_which_there_are() {
         for (args, sentence) in [
             (&[][..], "expected a command, such as serve; `nuthatch help` lists them"),
-            (&["server"], "\"server\": no such command, expected serve, demo, bench, check, ring, help or version"),
+            (
+                &["server"],
+                "\"server\": no such command, expected serve, demo, bench, check, ring, rows, help or version",
+            ),
             (&["check"], "check: expected one configuration file, as in `nuthatch check FILE`"),
-            (&["help", "me"], "help \"me\": no such topic, expected serve, config, check, demo, bench, ring or memcached"),
+            (
+                &["help", "me"],
+                "help \"me\": no such topic, expected serve, config, check, demo, bench, ring, rows or memcached",
+            ),
         ] {
             let Err(failure) = command("nuthatch", args) else { panic!("{args:?}") };
             assert_eq!((failure.to_string().as_str(), failure.status(false)), (sentence, 2));

@@ -11,6 +11,7 @@ mod detach;
 mod failure;
 mod process;
 mod ring;
+mod rows;
 mod say;
 mod serve;
 
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         Ok(Command::Demo(sources)) => demo::demo(*sources),
         Ok(Command::Bench(args)) => nuthatch_bench::run(args).map_err(failure::Failure::from),
         Ok(Command::Ring(question)) => ring::ring(&question),
+        Ok(Command::Rows(asked)) => rows::rows(&asked),
         Ok(Command::Print(text)) => say::print(&text),
         Err(failure) => Err(failure),
     };

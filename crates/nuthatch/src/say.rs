@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use nuthatch_server::Server;
+use nuthatch_server::backend::table;
 use nuthatch_server::settings::{Address, Bytes, ListenerSettings, Loaded, Protocol, Settings, Sources, VERSION};
 
 use crate::failure::Failure;
@@ -22,7 +23,8 @@ Usage: nuthatch COMMAND
   bench [FLAGS]      load a memcached-compatible server and measure it
   check FILE         say whether a configuration file is right, and what it would start
   ring FLAGS KEY...  say on which server of a fleet keys live
-  help [TOPIC]       serve, demo, bench, ring: every flag; config: a sample file; memcached: taking a memcached's place
+  rows COMMAND       SQL tables: import a MySQL plugin's mappings, or print the triggers that tell of changes
+  help [TOPIC]       serve, demo, bench, ring, rows: every flag; config: a sample file; memcached: taking a memcached's place
   version            print the version
 
 Start one and talk to it:
@@ -88,6 +90,12 @@ pub(crate) fn check(path: &Path) -> Result<(), Failure> {
     for note in &notes {
         let _ = writeln!(text, "\nnote: {}", note.text);
     }
+    for sql in &settings.tables {
+        let notes = table::check(sql).map_err(|error| Failure::system(format!("table.{}: {error}", sql.rows.name)))?;
+        for note in notes {
+            let _ = writeln!(text, "\nnote: {note}");
+        }
+    }
     print(&text)
 }
 
@@ -145,6 +153,11 @@ fn summary(settings: &Settings, listeners: &[ListenerSettings]) -> String {
         let distribution = fleet.placement.distribution.name();
         let sources: Vec<String> = fleet.servers.iter().map(ToString::to_string).collect();
         let _ = writeln!(text, "  fleet      {}: {distribution} over {}", fleet.name, sources.join(", "));
+    }
+    for sql in &settings.tables {
+        let rows = &sql.rows;
+        let (key, value) = (rows.key.join(", "), rows.value.join(", "));
+        let _ = writeln!(text, "  table      {}: {key} to {value} of {} in {}", rows.name, rows.table, rows.database);
     }
     for route in &settings.routes {
         let prefix = String::from_utf8_lossy(&route.prefix);

@@ -718,3 +718,28 @@ fn listening_to_the_world_is_warned_of() {
     );
     assert!(Path::new(PROGRAM).exists());
 }
+
+#[test]
+fn check_connects_to_tables_and_says_what_does_not_fit_and_what_is_given_up() {
+    let place = Place::new();
+    let database = place.path("shop.db");
+    let table = |value: &str| {
+        let url = format!("sqlite://{}", database.display());
+        format!("[pool.shop]\nbackend = \"shop\"\n[table.shop]\nurl = \"{url}\"\nkey = \"id\"\nvalue = \"{value}\"\n")
+    };
+    let run = |file: &Path| place.run("nuthatch", &["check", file.to_str().unwrap()]);
+    let good = run(&place.file("good.toml", &table("name")));
+    let text = String::from_utf8(good.stdout).unwrap();
+    assert!(
+        text.contains(&format!("table      shop: id to name of shop in sqlite://{}", database.display())),
+        "{text}"
+    );
+    assert!(text.contains("note: table shop: without an expiry column, rows never expire"), "{text}");
+    let bad = run(&place.file("bad.toml", &table("nome")));
+    assert_eq!(bad.status.code(), Some(1));
+    let sentence = "nuthatch: table.shop: table shop: value column nome does not exist, only id, name\n";
+    assert_eq!(String::from_utf8(bad.stderr).unwrap(), sentence);
+    let triggers = place.run("nuthatch", &["rows", "triggers", "--config", "good.toml"]);
+    let none = "-- SQLite tells of changes by every connection to the file. No trigger is needed.\n";
+    assert_eq!(String::from_utf8(triggers.stdout).unwrap(), none);
+}

@@ -43,6 +43,7 @@ mod watch;
 mod writer;
 
 pub use dialect::notify::triggers;
+pub use dialect::plugin::import;
 pub use error::Error;
 pub use layout::Layout;
 pub use op::{Done, Item, Mode, Op, Range};

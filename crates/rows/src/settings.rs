@@ -176,6 +176,14 @@ impl Database {
         decoded(self.url.path().trim_start_matches('/'))
     }
 
+    /// The URL of another database on the same server, without the password.
+    pub(crate) fn with_database(&self, name: &str) -> String {
+        let mut url = self.url.clone();
+        let _ = url.set_password(None);
+        url.set_path(name);
+        url.to_string()
+    }
+
     /// A parameter after the question mark, such as `socket` or `tls`.
     pub(crate) fn parameter(&self, name: &str) -> Option<String> {
         self.url.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value.into_owned())

@@ -79,8 +79,16 @@ impl Table {
     /// When the database cannot be reached, or the mapping does not fit the table.
     pub fn open_checked(settings: Settings, clock: Clock) -> Result<Table, Error> {
         let table = Table::open(settings, clock)?;
-        Attached::new(Arc::clone(&table.shared), true).link()?;
+        table.check()?;
         Ok(table)
+    }
+
+    /// Waits until the database answered and the mapping is checked.
+    ///
+    /// # Errors
+    /// When the database cannot be reached, or the mapping does not fit the table.
+    pub fn check(&self) -> Result<(), Error> {
+        Attached::new(Arc::clone(&self.shared), false).link().map(drop)
     }
 
     fn spawn(&self, does: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Error> {

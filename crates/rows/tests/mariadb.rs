@@ -119,3 +119,36 @@ fn numbers_without_a_sign_are_told_right() {
     (WORLD.sql)(&format!("INSERT INTO {name} VALUES (1, 7, 'x')"));
     common::hear(&heard, &Change::Key(b"7".into()));
 }
+
+#[test]
+fn the_plugins_mappings_become_settings() {
+    let server = Database::mariadb(&[]);
+    server.sql(
+        "CREATE DATABASE innodb_memcache; USE innodb_memcache; \
+         CREATE TABLE containers (name VARCHAR(50) PRIMARY KEY, db_schema VARCHAR(250), db_table VARCHAR(250), \
+         key_columns VARCHAR(250), value_columns VARCHAR(250), flags VARCHAR(250), cas_column VARCHAR(250), \
+         expire_time_column VARCHAR(250), unique_idx_name_on_key VARCHAR(250)); \
+         INSERT INTO containers VALUES ('aaa', 'test', 'demo_test', 'c1', 'c2', 'c3', 'c4', 'c5', 'PRIMARY'), \
+         ('desc t', 'shop', 't2', 'id', 'a|b', '0', '0', '0', 'PRIMARY'); \
+         CREATE TABLE cache_policies (policy_name VARCHAR(40) PRIMARY KEY, get_policy VARCHAR(20)); \
+         INSERT INTO cache_policies VALUES ('cache_policy', 'innodb_only');",
+    );
+    let text = nuthatch_rows::import(&nuthatch_rows::Database::new(&server.url()).expect("a URL")).expect("mappings");
+    let socket = server.dir().join("sock");
+    let socket = socket.display();
+    assert_eq!(
+        text,
+        format!(
+            "# Written by `nuthatch rows import` from innodb_memcache.containers.\n\n\
+             [pool.aaa]\nbackend = \"aaa\"\npolicy = \"table\"\n\n\
+             [table.aaa]\nurl = \"mysql://root@localhost/test?socket={socket}\"\ntable = \"demo_test\"\nkey = \"c1\"\n\
+             value = [\"c2\"]\nflags = \"c3\"\ncas = \"c4\"\nexpiry = \"c5\"\n\n\
+             [pool.desc_t]\nbackend = \"desc_t\"\npolicy = \"table\"\n\n\
+             [table.desc_t]\nurl = \"mysql://root@localhost/shop?socket={socket}\"\ntable = \"t2\"\nkey = \"id\"\n\
+             value = [\"a\", \"b\"]\n"
+        )
+    );
+    let missing = nuthatch_rows::Database::new(&WORLD.url).expect("a URL");
+    let why = nuthatch_rows::import(&missing).unwrap_err().to_string();
+    assert!(why.contains("innodb_memcache"), "{why}");
+}

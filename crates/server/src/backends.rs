@@ -8,9 +8,10 @@ use tokio::task::AbortHandle;
 
 use crate::backend::Backend;
 use crate::backend::fleet::Fleet;
+use crate::backend::table::{Disabled, TableBackend};
 use crate::pool::Pool;
 use crate::server::StartError;
-use crate::settings::{PoolSettings, Settings};
+use crate::settings::{Policy, PoolSettings, Settings, TableSettings};
 use crate::shared::{Books, Live, Shared};
 use crate::tier::{Follower, Tier, Tiers};
 
@@ -21,6 +22,10 @@ pub(crate) struct Backends {
     given: BTreeMap<String, Arc<dyn Backend>>,
     /// Those of the settings that some pool has, now or in what leaves.
     fleets: BTreeMap<String, Arc<Fleet>>,
+    /// Those of the settings that a pool has, as they were opened.
+    tables: BTreeMap<String, (TableSettings, Arc<TableBackend>)>,
+    /// What a pool with `policy = "disabled"` has.
+    disabled: Arc<Disabled>,
     followed: Vec<Followed>,
     /// Pools whose tier is another since the last tick of the clock. Workers take the change over one by one, so that what
     /// the last of them did under the older one is forgotten once more.
@@ -61,7 +66,11 @@ impl Backends {
         let mut tiers: Vec<Arc<Tier>> = leaving.iter().filter_map(|pool| before.of(pool.number).cloned()).collect();
         for (pool, wanted) in pools.iter().zip(&settings.pools) {
             let Some(name) = &wanted.backend else { continue };
-            let backend = &self.backend_of(wanted, name, settings)?;
+            let backend = match wanted.policy {
+                Policy::Memory => continue,
+                Policy::Disabled => &(Arc::clone(&self.disabled) as Arc<dyn Backend>),
+                Policy::Caching | Policy::Table => &self.backend_of(wanted, name, settings)?,
+            };
             let older = before.of(pool.number);
             tiers.push(match older {
                 Some(older) if older.is_as(wanted, backend) => Arc::clone(older),
@@ -74,7 +83,7 @@ impl Backends {
         Ok(Tiers::new(tiers))
     }
 
-    /// The backend called `name`: one that was given, or a fleet, which is made when the first pool asks for it.
+    /// The backend called `name`: one that was given, or a fleet or a table, which is made when the first pool asks for it.
     fn backend_of(
         &mut self,
         wanted: &PoolSettings,
@@ -84,14 +93,25 @@ impl Backends {
         if let Some(given) = self.given.get(name) {
             return Ok(Arc::clone(given));
         }
-        let of_name = settings.fleets.iter().find(|fleet| fleet.name == name);
-        let of_name = of_name.ok_or_else(|| StartError::Backend(wanted.name.clone(), name.to_owned()))?;
-        if let Some(fleet) = self.fleets.get(name) {
-            return Ok(Arc::clone(fleet) as _);
+        if let Some(wanted) = settings.fleets.iter().find(|fleet| fleet.name == name) {
+            if let Some(fleet) = self.fleets.get(name) {
+                return Ok(Arc::clone(fleet) as _);
+            }
+            let fleet = Fleet::new(wanted).map_err(|error| StartError::Fleet(name.to_owned(), error.to_string()))?;
+            self.fleets.insert(name.to_owned(), Arc::clone(&fleet));
+            return Ok(fleet as _);
         }
-        let fleet = Fleet::new(of_name).map_err(|error| StartError::Fleet(name.to_owned(), error.to_string()))?;
-        self.fleets.insert(name.to_owned(), Arc::clone(&fleet));
-        Ok(fleet as _)
+        let table = settings.tables.iter().find(|table| table.rows.name == name);
+        let table = table.ok_or_else(|| StartError::Backend(wanted.name.clone(), name.to_owned()))?;
+        if let Some((opened, backend)) = self.tables.get(name)
+            && opened == table
+        {
+            return Ok(Arc::clone(backend) as _);
+        }
+        let backend =
+            TableBackend::open(table).map_err(|error| StartError::Table(name.to_owned(), error.to_string()))?;
+        self.tables.insert(name.to_owned(), (table.clone(), Arc::clone(&backend)));
+        Ok(backend as _)
     }
 
     /// Has fleets be as `settings` say, as far as they can be: what changed, and what could not. Copies of what lives
@@ -121,6 +141,11 @@ impl Backends {
                 forget(pool, live, shared);
             }
         }
+    }
+
+    /// Lets go of tables that `settings` do not name any more. Each ends with its last request.
+    pub(crate) fn close_tables(&mut self, settings: &Settings) {
+        self.tables.retain(|name, _| settings.tables.iter().any(|table| table.rows.name == *name));
     }
 
     /// To be called before `live` replaces `before`: what is no longer in it keeps nothing from now on.

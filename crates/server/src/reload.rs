@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::auth::Access;
+use crate::backend::table;
 use crate::backends::Backends;
 use crate::clock::Clock;
 use crate::control::Control;
@@ -57,6 +58,7 @@ impl Control {
         let leaving = self.leaving.iter().map(Arc::downgrade).collect();
         let routes = routes_of(&settings, &pools);
         let tiers = self.backends.tiers_of(&settings, &pools, &self.leaving, &before_tiers, &shared.books)?;
+        self.backends.close_tables(&settings);
         let mut live = Live { settings: Arc::new(settings), pools, leaving, routes, tiers, listeners };
         if let Err(error) = self.crew.resize(&live, live.settings.workers) {
             let (workers, wanted) = (self.crew.wanted(), live.settings.workers);
@@ -142,6 +144,9 @@ fn change_pool(pool: &Pool, from: &PoolSettings, to: &mut PoolSettings, outcome:
         note("evict", (from.evict.to_string(), to.evict.to_string()), Ok(()));
     }
     let seconds = |from, to| (format!("{from} s"), format!("{to} s"));
+    if from.policy != to.policy {
+        note("policy", (format!("{:?}", from.policy), format!("{:?}", to.policy)), Ok(()));
+    }
     if from.backend != to.backend {
         let shown = |name: &Option<String>| name.as_deref().unwrap_or("none").to_owned();
         note("backend", (shown(&from.backend), shown(&to.backend)), Ok(()));
@@ -203,5 +208,11 @@ pub(crate) fn pools_of(
 pub(crate) fn routes_of(settings: &Settings, pools: &[Arc<Pool>]) -> Routes {
     let route =
         |route: &crate::settings::RouteSettings| Route { prefix: route.prefix.clone(), pool: pools[route.pool].number };
-    Routes::new(settings.routes.iter().map(route).collect())
+    // A row goes by its table's name too, on whatever listener.
+    let by_table = settings.pools.iter().zip(pools).filter_map(|(wanted, pool)| {
+        let name =
+            wanted.backend.as_ref().filter(|name| settings.tables.iter().any(|table| table.rows.name == **name))?;
+        Some(Route { prefix: table::prefix(name), pool: pool.number })
+    });
+    Routes::new(settings.routes.iter().map(route).chain(by_table).collect())
 }

@@ -208,6 +208,8 @@ pub enum StartError {
     Backend(String, String),
     /// The fleet of this name cannot stand behind a pool; what of it, and why.
     Fleet(String, String),
+    /// The table of this name cannot be used, and why.
+    Table(String, String),
     /// The system does not give a thread or what it needs.
     Thread(io::Error),
     /// The server has ended.
@@ -227,6 +229,7 @@ impl fmt::Display for StartError {
                 write!(f, "pool {pool}: expected its backend to be there, there is none called {name}")
             }
             StartError::Fleet(name, why) => write!(f, "fleet.{name}.{why}"),
+            StartError::Table(name, why) => write!(f, "table.{name}: {why}"),
             StartError::Thread(error) => write!(f, "cannot start a thread: {error}"),
             StartError::Ended => f.write_str("the server has ended"),
         }
@@ -243,7 +246,7 @@ impl std::error::Error for StartError {
             StartError::Pool(_, error) => Some(error),
             StartError::MemoryFile(_, error) => Some(error),
             StartError::Thread(error) => Some(error),
-            StartError::Backend(..) | StartError::Fleet(..) | StartError::Ended => None,
+            StartError::Backend(..) | StartError::Fleet(..) | StartError::Table(..) | StartError::Ended => None,
         }
     }
 }

@@ -5,10 +5,10 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Client, eventually, listener, settings};
+use common::{Client, address, eventually, listener, settings};
 use nuthatch_rows::{Database, Table};
 use nuthatch_server::backend::table::{TableBackend, now};
-use nuthatch_server::settings::{PoolSettings, Settings};
+use nuthatch_server::settings::{Policy, PoolSettings, RouteSettings, Settings, TableSettings};
 use nuthatch_server::{Running, Server};
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -30,15 +30,20 @@ impl World {
     }
 }
 
-/// A server whose one pool stands before a table `accounts`: id, name, flags, cas, expires.
-fn start(ttl_max_seconds: u32, flush: bool) -> World {
-    let dir = tempfile::tempdir().expect("a temporary directory");
+/// The mapping of `accounts` in a file of `dir`.
+fn mapping(dir: &TempDir) -> nuthatch_rows::Settings {
     let database = Database::sqlite(&dir.path().join("shop.db")).expect("a path");
     let mut mapping = nuthatch_rows::Settings::new("accounts", database, "accounts", &["id"], &["name"]);
     (mapping.flags, mapping.cas) = (Some("flags".into()), Some("cas".into()));
     mapping.expiry = Some("expires".into());
     mapping.timeout = Duration::from_secs(20);
-    let table = Table::open_checked(mapping, Arc::new(now)).expect("the mapping fits");
+    mapping
+}
+
+/// A server whose one pool stands before a table `accounts`: id, name, flags, cas, expires.
+fn start(ttl_max_seconds: u32, flush: bool) -> World {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let table = Table::open_checked(mapping(&dir), Arc::new(now)).expect("the mapping fits");
     let pool =
         PoolSettings { backend: Some("accounts".to_owned()), ttl_max_seconds, ..PoolSettings::named("accounts") };
     let settings = Settings { pools: vec![pool], listeners: vec![listener(0)], ..settings() };
@@ -122,4 +127,71 @@ fn a_row_goes_by_its_tables_name_too_and_copies_agree() {
     client.ask("get a\r\n", "VALUE a 0 1\r\n7\r\nEND\r\n");
     client.ask("delete @@accounts.a\r\n", "DELETED\r\n");
     client.ask("get a\r\n", "END\r\n");
+}
+
+/// Listener 0 serves a pool before the table of `mapping`, listener 1 one without a backend; `rows:` keys are the first's.
+fn by_settings(mapping: nuthatch_rows::Settings, policy: Policy) -> Settings {
+    let accounts = PoolSettings { backend: Some("accounts".to_owned()), policy, ..PoolSettings::named("accounts") };
+    Settings {
+        pools: vec![accounts, PoolSettings::named("plain")],
+        tables: vec![TableSettings { rows: mapping, flush: false }],
+        listeners: vec![listener(0), listener(1)],
+        routes: vec![RouteSettings { prefix: b"rows:".to_vec(), pool: 0 }],
+        ..settings()
+    }
+}
+
+#[test]
+fn a_table_of_the_settings_is_reached_by_listener_prefix_and_name() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let server = Server::start(by_settings(mapping(&dir), Policy::Caching)).expect("the server starts");
+    let (mut rows, mut plain) = (Client::connect(&server), Client::connect_to(address(&server, 1)));
+    rows.ask("set a 0 0 1\r\n1\r\n", "STORED\r\n");
+    plain.ask("get a\r\n", "END\r\n");
+    plain.ask("get @@accounts.a\r\n", "VALUE @@accounts.a 0 1\r\n1\r\nEND\r\n");
+    plain.ask("set rows:b 0 0 1\r\n2\r\n", "STORED\r\n");
+    rows.ask("get rows:b\r\n", "VALUE rows:b 0 1\r\n2\r\nEND\r\n");
+    assert_eq!(rows.stat("stats pools", "accounts:tier_backend"), "table accounts");
+}
+
+#[test]
+fn policies_leave_the_table_alone_or_refuse_everything() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let server = Server::start(by_settings(mapping(&dir), Policy::Memory)).expect("the server starts");
+    let mut client = Client::connect(&server);
+    client.ask("set a 0 0 1\r\n1\r\n", "STORED\r\n");
+    client.ask("get a\r\n", "VALUE a 0 1\r\n1\r\nEND\r\n");
+    assert!(!dir.path().join("shop.db").exists(), "no table is opened");
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let server = Server::start(by_settings(mapping(&dir), Policy::Disabled)).expect("the server starts");
+    let mut client = Client::connect(&server);
+    client.ask("set a 0 0 1\r\n1\r\n", "SERVER_ERROR this pool is disabled\r\n");
+    client.ask("get a\r\n", "SERVER_ERROR this pool is disabled\r\n");
+}
+
+#[test]
+fn a_mapping_that_does_not_fit_stops_the_start_with_its_sentence() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    drop(Server::start(by_settings(mapping(&dir), Policy::Caching)).expect("the table is made"));
+    let mut wrong = mapping(&dir);
+    wrong.value = vec!["nome".to_owned()];
+    let error = Server::start(by_settings(wrong, Policy::Caching)).err().expect("it is refused").to_string();
+    assert_eq!(
+        error,
+        "table.accounts: table accounts: value column nome does not exist, only id, name, flags, cas, expires"
+    );
+}
+
+#[test]
+fn a_database_that_is_away_is_an_error_with_its_reason_and_no_reason_not_to_start() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let url = format!("mysql://root@localhost/shop?socket={}/none", dir.path().display());
+    let away = nuthatch_rows::Settings::new("accounts", Database::new(&url).expect("a URL"), "t", &["id"], &["v"]);
+    let server = Server::start(by_settings(away, Policy::Caching)).expect("the server starts");
+    let mut client = Client::connect(&server);
+    for request in ["get a\r\n", "set a 0 0 1\r\n1\r\n", "incr a 1\r\n"] {
+        client.send(request);
+        let answer = client.read_until("\r\n");
+        assert!(answer.starts_with("SERVER_ERROR mysql://root@localhost/shop: cannot connect: "), "{answer}");
+    }
 }

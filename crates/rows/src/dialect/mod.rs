@@ -4,6 +4,7 @@ mod binlog;
 mod drive;
 mod mysql;
 pub(crate) mod notify;
+pub(crate) mod plugin;
 mod postgres;
 mod sqlite;
 

@@ -326,7 +326,7 @@ fn column((name, data_type, column_type, chars, bytes, nullable, fills_itself, c
 }
 
 /// What an error means to whoever wrote.
-fn fault(error: mysql_async::Error) -> Fault {
+pub(crate) fn fault(error: mysql_async::Error) -> Fault {
     let mysql_async::Error::Server(server) = &error else { return Fault::Lost(error.to_string()) };
     let why = format!("{} (error {})", server.message, server.code);
     match server.code {

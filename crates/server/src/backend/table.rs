@@ -16,6 +16,56 @@ use super::{
     Arith, Backend, Changes, Done, Fetched, Item, Key, Later, Life, Marks, Meta, MetaAnswer, MetaVerb, Op, Outcome,
     Refusal, SetMode, Store,
 };
+use crate::settings::TableSettings;
+
+/// Asks a table's database whether it is there and the mapping fits; what the mapping gives up.
+///
+/// # Errors
+/// Why it does not, or cannot be told.
+pub fn check(settings: &TableSettings) -> Result<Vec<String>, rows::Error> {
+    let table = Table::open_checked(settings.rows.clone(), Arc::new(now))?;
+    Ok(table.layout().map(|layout| layout.notes().to_vec()).unwrap_or_default())
+}
+
+/// SQL that makes a table's database tell of changes by others, or a sentence that says what it needs instead.
+///
+/// # Errors
+/// When the database cannot be asked for the table's columns.
+pub fn triggers(settings: &TableSettings) -> Result<String, rows::Error> {
+    let table = Table::open_checked(settings.rows.clone(), Arc::new(now))?;
+    let layout = table.layout().ok_or_else(|| rows::Error::Settings("the table was not seen".to_owned()))?;
+    Ok(match settings.rows.database.engine() {
+        rows::Engine::Postgres => rows::triggers(&settings.rows, &layout),
+        rows::Engine::Mysql => {
+            "-- MySQL and MariaDB tell of changes by their binary log: set log_bin, and grant the user\n\
+             -- REPLICATION SLAVE and REPLICATION CLIENT (MariaDB: BINLOG MONITOR). No trigger is needed.\n"
+                .to_owned()
+        }
+        rows::Engine::Sqlite => {
+            "-- SQLite tells of changes by every connection to the file. No trigger is needed.\n".to_owned()
+        }
+    })
+}
+
+/// What stands behind a pool that is switched off.
+#[derive(Debug, Default)]
+pub(crate) struct Disabled;
+
+const DISABLED: &str = "this pool is disabled";
+
+impl Backend for Disabled {
+    fn name(&self) -> &str {
+        "disabled"
+    }
+
+    fn get(&self, _worker: usize, keys: Vec<Key>) -> Later<Vec<Fetched>> {
+        Box::pin(async move { keys.iter().map(|_| Err(Refusal::no(DISABLED))).collect() })
+    }
+
+    fn apply(&self, _worker: usize, _op: Op) -> Later<Done> {
+        Box::pin(async { Err(Refusal::no(DISABLED)) })
+    }
+}
 
 /// Above this an expiry time is a moment, below it a duration: 30 days (memcached's `doc/protocol.txt`).
 const RELATIVE_SECONDS_MAX: i64 = 60 * 60 * 24 * 30;
@@ -55,6 +105,19 @@ impl TableBackend {
             prefix: prefix(name),
             flush,
             names: Arc::new(Names::default()),
+        }
+    }
+
+    /// Opens a table of the settings. A database that is away is no reason not to: it is asked again, and until it answers,
+    /// so is why it does not.
+    ///
+    /// # Errors
+    /// When the mapping does not fit the real table.
+    pub fn open(settings: &TableSettings) -> Result<Arc<TableBackend>, rows::Error> {
+        let table = Table::open(settings.rows.clone(), Arc::new(now))?;
+        match table.check() {
+            Err(error) if !error.is_outage() => Err(error),
+            _ => Ok(Arc::new(TableBackend::new(&settings.rows.name, table, settings.flush))),
         }
     }
 

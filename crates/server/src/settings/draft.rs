@@ -12,6 +12,7 @@ use super::knob::Bytes;
 use super::listen::{self, Interface};
 use super::pages::{self, HttpSettings, PAGE_ITEM_BYTES_MAX, PagesSettings};
 use super::problem::{Note, Problem};
+use super::table::TableDraft;
 use super::tls::TlsDraft;
 use super::{
     Address, ClientCertificate, ListenerSettings, PORT_DEFAULT, PoolSettings, Protocol, RouteSettings, Settings,
@@ -66,6 +67,7 @@ pub(super) struct Draft {
     pub(super) routes: Vec<RouteDraft>,
     pub(super) fleets: Vec<FleetDraft>,
     pub(super) origins: Vec<OriginDraft>,
+    pub(super) tables: Vec<TableDraft>,
     pub(super) notes: Vec<Note>,
 }
 
@@ -125,6 +127,7 @@ impl Draft {
         self.settings.listeners = self.finish_listeners()?;
         self.settings.routes = self.finish_routes()?;
         self.settings.fleets = self.finish_fleets()?;
+        self.settings.tables = self.finish_tables()?;
         self.finish_reported()?;
         self.warn_of_the_open();
         Ok((self.settings, self.notes))
@@ -198,8 +201,9 @@ impl Draft {
         }
         for draft in &self.pools {
             self.check_backend(draft)?;
+            self.check_policy(draft)?;
         }
-        self.settings.pools = self.pools.iter().map(|draft| draft.pool.clone()).collect();
+        self.settings.pools = self.pools.iter().map(|draft| draft.pool.clone().by_policy()).collect();
         Ok(())
     }
 
@@ -207,11 +211,12 @@ impl Draft {
         let pool = &draft.pool;
         let Some(name) = &pool.backend else { return Ok(()) };
         let (at, what) = (&draft.place, &pool.name);
-        if self.fleets.iter().all(|fleet| fleet.fleet.name != *name) {
-            let names: Vec<&str> = self.fleets.iter().map(|fleet| fleet.fleet.name.as_str()).collect();
+        if self.fleets.iter().all(|fleet| fleet.fleet.name != *name) && !self.is_table(name) {
+            let fleets = self.fleets.iter().map(|fleet| fleet.fleet.name.as_str());
+            let names: Vec<&str> = fleets.chain(self.table_names()).collect();
             let names = if names.is_empty() { "there is none".to_owned() } else { names.join(", ") };
             return Err(Problem::value(format!(
-                "{at}: pool.{what}.backend: expected the name of a fleet of the file ({names}), not {name:?}"
+                "{at}: pool.{what}.backend: expected the name of a fleet or a table of the file ({names}), not {name:?}"
             )));
         }
         if pool.file.is_some() {

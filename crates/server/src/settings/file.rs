@@ -12,7 +12,8 @@ use toml::de::{DeTable, DeValue};
 use super::draft::{Draft, FleetDraft, ListenDraft, OriginDraft, PoolDraft, RouteDraft};
 use super::knob::{Action, Effect, Knob, LIST_SEPARATOR};
 use super::problem::{Kind, Problem};
-use super::{fleet, keys, pages};
+use super::table::TableDraft;
+use super::{fleet, keys, pages, table};
 
 /// Reads the file at `path` into `draft`.
 pub(super) fn read(path: &Path, draft: &mut Draft) -> Result<(), Problem> {
@@ -60,6 +61,11 @@ impl Reader<'_> {
                         self.origin(name, value, draft)?;
                     }
                 }
+                "table" => {
+                    for (name, value) in self.table("table", value)? {
+                        self.sql_table(name, value, draft)?;
+                    }
+                }
                 "listen" => {
                     for (value, place) in self.tables("listen", value)? {
                         let mut listen = ListenDraft { place, ..ListenDraft::default() };
@@ -79,7 +85,7 @@ impl Reader<'_> {
                     return Err(Problem::value(match later {
                         Some((_, reason)) => format!("{at}: {other}: {reason}"),
                         None => format!(
-                            "{at}: {other}: no such table, expected [server], [pool.NAME], [fleet.NAME], [origin.NAME], [[listen]] or [[route]]"
+                            "{at}: {other}: no such table, expected [server], [pool.NAME], [fleet.NAME], [origin.NAME], [table.NAME], [[listen]] or [[route]]"
                         ),
                     }));
                 }
@@ -140,6 +146,21 @@ impl Reader<'_> {
         Ok(())
     }
 
+    fn sql_table(
+        &self,
+        name: &Spanned<std::borrow::Cow<'_, str>>,
+        value: &Spanned<DeValue<'_>>,
+        draft: &mut Draft,
+    ) -> Result<(), Problem> {
+        let (title, what, at) = self.title("table", name)?;
+        let mut sql = TableDraft::at(title, at);
+        let table = self.table(&what, value)?;
+        self.knobs(&what, table::KEYS, table, &mut sql)?;
+        sql.key_places = table.iter().map(|(key, _)| (key.get_ref().to_string(), self.at(key.span()))).collect();
+        draft.tables.push(sql);
+        Ok(())
+    }
+
     /// The name of a table of `kind`, the whole key that leads to it, and its place.
     fn title<'n>(
         &self,
@@ -187,6 +208,11 @@ impl Reader<'_> {
                     };
                     taken.map_err(|expected| self.unexpected(element.span(), what, name, &expected))?;
                 }
+                continue;
+            }
+            // One alone needs no array.
+            if let (Action::Texts { add, .. }, Some(text)) = (&knob.action, value.get_ref().as_str()) {
+                add(draft, text).map_err(|expected| self.unexpected(value.span(), what, name, &expected))?;
                 continue;
             }
             let text = as_text(knob, value.get_ref());

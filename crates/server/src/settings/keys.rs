@@ -10,12 +10,12 @@ use super::flags::{CONNECTIONS_MAX, INT_MAX, ITEM_BYTES_MAX, ITEM_BYTES_MIN, WOR
 use super::knob::{Action, Effect, Knob};
 use super::listen::is_tag;
 use super::pages::LISTEN_PAGES;
+use super::table::Policy;
 use super::tls::WRITE_BYTES_MAX;
 use super::{ClientCertificate, KeyFormat, MIB, Protocol, ciphers};
 
 /// Tables and arrays of later doors, and what this build lacks for them.
-pub(super) static LATER: &[(&str, &str)] =
-    &[("table", "this build serves no SQL tables yet"), ("admin", "this build has no admin listener yet")];
+pub(super) static LATER: &[(&str, &str)] = &[("admin", "this build has no admin listener yet")];
 
 /// `[server]`
 pub(super) static SERVER: &[Knob<Draft>] = &[
@@ -266,9 +266,9 @@ pub(super) static POOL: &[Knob<PoolDraft>] = &[
     .at_restart(),
     Knob::<PoolDraft>::new(
         "backend",
-        "the fleet that answers misses and takes writes; the pool then holds copies for a short time",
+        "the fleet or the table that answers misses and takes writes; the pool then holds copies for a short time",
         Action::Text {
-            expected: "the name of a fleet",
+            expected: "the name of a fleet or a table",
             set: |d, text| {
                 d.pool.backend = Some(text.to_owned());
                 !text.is_empty()
@@ -287,6 +287,12 @@ pub(super) static POOL: &[Knob<PoolDraft>] = &[
         Action::Seconds(|d, seconds| d.pool.grace_seconds = seconds),
     )
     .default("0"),
+    Knob::<PoolDraft>::new(
+        "policy",
+        "with a table behind it: caching keeps copies, table keeps none, memory leaves the table alone, disabled refuses everything",
+        Action::Choice(Policy::NAMES, |d, word| d.pool.policy = Policy::named(word)),
+    )
+    .default("caching"),
 ];
 
 /// `[[listen]]`

@@ -290,11 +290,12 @@ pub(super) fn seconds(text: &str) -> Option<u32> {
 
 /// Reads a time: as `seconds`, or digits and `ms`.
 fn time(text: &str) -> Option<Duration> {
-    let Some(digits) = text.strip_suffix("ms") else {
+    let short = [("ms", Duration::from_millis as fn(u64) -> Duration), ("us", Duration::from_micros)];
+    let Some((digits, unit)) = short.iter().find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, unit))) else {
         return seconds(text).map(|seconds| Duration::from_secs(u64::from(seconds)));
     };
     let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
-    digits.parse().ok().filter(|_| is_number).map(|number: u32| Duration::from_millis(u64::from(number)))
+    digits.parse().ok().filter(|_| is_number).map(|number: u32| unit(u64::from(number)))
 }
 
 /// A number of bytes as an operator writes it, e.g. `64 MiB`.
@@ -352,6 +353,7 @@ mod tests {
 
     #[test]
     fn short_times_are_milliseconds() {
+        assert_eq!(time("300us"), Some(Duration::from_micros(300)));
         assert_eq!(
             ["250ms", "0", "2", "5m"].map(|text| time(text).map(|time| time.as_millis())),
             [Some(250), Some(0), Some(2000), Some(300_000)]

@@ -26,6 +26,7 @@ mod problem;
 pub mod reference;
 mod reload;
 mod sources;
+mod table;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -38,6 +39,7 @@ pub use pages::{HttpSettings, PagesSettings};
 pub use problem::{Note, Problem};
 pub use reload::Reload;
 pub use sources::{Loaded, Sources};
+pub use table::{Policy, TableSettings};
 pub use tls::{ClientCertificate, KeyFormat, ReportedTls, TlsSettings, TlsVersion};
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -67,6 +69,8 @@ pub struct Settings {
     pub listeners: Vec<ListenerSettings>,
     /// Memcached servers that pools may stand in front of, in the order of the file.
     pub fleets: Vec<FleetSettings>,
+    /// SQL tables that pools may stand in front of, in the order of the file.
+    pub tables: Vec<TableSettings>,
     /// Key prefixes that go to a pool of their own, whatever the listener says; longest prefix first.
     pub routes: Vec<RouteSettings>,
 
@@ -141,6 +145,8 @@ pub struct PoolSettings {
     pub ttl_max_seconds: u32,
     /// How long it may be served after its life while the backend is down, in seconds.
     pub grace_seconds: u32,
+    /// What it does with its memory, when its backend is a table.
+    pub policy: Policy,
 }
 
 /// One address that is listened on.
@@ -322,6 +328,7 @@ impl Default for Settings {
             pools: vec![PoolSettings::named("default")],
             listeners: loopback(PORT_DEFAULT, Address::Tcp, Protocol::Auto),
             fleets: Vec::new(),
+            tables: Vec::new(),
             routes: Vec::new(),
             workers: 4,
             connections_max: 1024,
@@ -362,6 +369,7 @@ impl PoolSettings {
             backend: None,
             ttl_max_seconds: 5,
             grace_seconds: 0,
+            policy: Policy::default(),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::flags::Group;
 use super::knob::{Action, Effect, Knob, OnReload};
-use super::{VERSION, extended, flags, fleet, keys, pages};
+use super::{VERSION, extended, flags, fleet, keys, pages, table};
 
 /// Columns of a terminal that help is wrapped to.
 const COLUMNS: usize = 100;
@@ -87,6 +87,7 @@ pub fn page() -> String {
     file_section(&mut out, "`[server]`", keys::SERVER);
     file_section(&mut out, "`[pool.NAME]`", keys::POOL);
     file_section(&mut out, "`[fleet.NAME]`", fleet::KEYS);
+    file_section(&mut out, "`[table.NAME]`", table::KEYS);
     file_section(&mut out, "`[[listen]]`", keys::LISTEN);
     file_section(&mut out, "`tls` of `[[listen]]`", keys::LISTEN_TLS);
     file_section(&mut out, "`pages` of `[[listen]]`", pages::LISTEN_PAGES);
@@ -119,6 +120,8 @@ pub fn sample() -> String {
         "\n# Memcached servers that keys are spread over. Several fleets may follow. docs/fleet.md tells of them.\n",
     );
     sample_comment(&mut out, "[fleet.shared]", fleet::KEYS);
+    out.push_str("\n# SQL tables whose rows are items. Several may follow. docs/rows.md tells of them.\n");
+    sample_comment(&mut out, "[table.accounts]", table::KEYS);
     out
 }
 
@@ -155,6 +158,7 @@ fn at_restart() -> impl Iterator<Item = String> {
         of("", keys::SERVER),
         of("pool.NAME.", keys::POOL),
         of("fleet.NAME.", fleet::KEYS),
+        of("table.NAME.", table::KEYS),
         of("listen.", keys::LISTEN),
         of("listen.tls.", keys::LISTEN_TLS),
         of("listen.pages.", pages::LISTEN_PAGES),
@@ -174,6 +178,16 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("memcached", "\"127.0.0.1:11211\""),
     ("pool", "\"default\""),
     ("tag", "\"web\""),
+    ("table.accounts.url", "\"sqlite:///var/lib/nuthatch/shop.db\""),
+    ("table.accounts.password_file", "\"/etc/nuthatch/shop.password\""),
+    ("table.accounts.password_env", "\"SHOP_PASSWORD\""),
+    ("table.accounts.ca", "\"/etc/nuthatch/database.pem\""),
+    ("table.accounts.table", "\"accounts\""),
+    ("table.accounts.key", "\"id\""),
+    ("table.accounts.value", "[\"name\", \"email\"]"),
+    ("table.accounts.flags", "\"flags\""),
+    ("table.accounts.cas", "\"cas\""),
+    ("table.accounts.expiry", "\"expires\""),
     ("certificate", "\"/etc/nuthatch/server.pem\""),
     ("key", "\"/etc/nuthatch/server.key\""),
     ("client_ca", "\"/etc/nuthatch/clients.pem\""),
@@ -212,7 +226,9 @@ fn sample_table<T>(out: &mut String, heading: &str, knobs: &[Knob<T>]) {
             continue;
         }
         wrapped_comment(out, knob.about);
-        let example = EXAMPLES.iter().find(|(name, _)| *name == knob.name).map(|(_, value)| (*value).to_owned());
+        let whole = format!("{}.{}", heading.trim_matches(['[', ']']), knob.name);
+        let named = |wanted: &str| EXAMPLES.iter().find(|(name, _)| *name == wanted);
+        let example = named(&whole).or_else(|| named(knob.name)).map(|(_, value)| (*value).to_owned());
         let is_bare = knob.default.parse::<i64>().is_ok() || knob.default == "true" || knob.default == "false";
         let value = example.unwrap_or_else(|| match is_bare && knob.name != "mode" {
             true => knob.default.to_owned(),

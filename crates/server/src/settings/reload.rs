@@ -72,6 +72,17 @@ impl Settings {
         for older in self.fleets.iter().filter(|older| newer.fleets.iter().all(|fleet| fleet.name != older.name)) {
             reload.changed.push(format!("fleet.{}: removed", older.name));
         }
+        for table in &newer.tables {
+            match self.tables.iter().find(|older| older.rows.name == table.rows.name) {
+                Some(older) if older == table => {}
+                Some(_) => reload.changed.push(format!("table.{}: changed", table.rows.name)),
+                None => reload.changed.push(format!("table.{}: added", table.rows.name)),
+            }
+        }
+        let is_there = |name: &str| newer.tables.iter().any(|table| table.rows.name == name);
+        for older in self.tables.iter().filter(|older| !is_there(&older.rows.name)) {
+            reload.changed.push(format!("table.{}: removed", older.rows.name));
+        }
         if self.named_routes() != newer.named_routes() {
             reload.changed.push("routes".to_owned());
         }

@@ -2,6 +2,7 @@
 
 mod fleets;
 mod pages;
+mod tables;
 mod tls;
 
 use std::collections::HashSet;
@@ -200,6 +201,10 @@ fn walk<T>(what: &str, knobs: &[Knob<T>], text: impl Fn(&str) -> String) {
             ("mode", _) => "\"0660\"".to_owned(),
             ("tls", _) => "{ certificate = \"/c\" }".to_owned(),
             ("pages", _) => "{ grace = 30 }".to_owned(),
+            ("url", _) => "\"sqlite:///a.db\"".to_owned(),
+            ("separator", _) => "\"|\"".to_owned(),
+            ("password_file", _) => "\"/dev/null\"".to_owned(),
+            ("password_env", _) => "\"PATH\"".to_owned(),
             (_, Action::Texts { .. }) => "[\"127.0.0.1:1\"]".to_owned(),
             (_, Action::Switch(_)) => "true".to_owned(),
             (_, Action::Integer { .. }) => examples(knob).0.unwrap(),
@@ -227,6 +232,13 @@ fn every_key_of_the_file_is_taken_and_refuses_a_bad_value() {
     walk("pool.default", keys::POOL, |line| match line.starts_with("backend") {
         true => format!("[pool.default]\n{line}\n[fleet.x]\nservers = [\"127.0.0.1:1\"]\n"),
         false => format!("[pool.default]\n{line}\n"),
+    });
+    walk("table.a", super::table::KEYS, |line| {
+        let name = line.split(' ').next();
+        let others = [("url", "\"sqlite:///a.db\""), ("key", "\"k\""), ("value", "\"v\"")];
+        let others =
+            others.iter().filter(|(other, _)| Some(*other) != name).map(|(key, value)| format!("{key} = {value}\n"));
+        format!("[table.a]\n{line}\n{}", others.collect::<String>())
     });
     walk("listen", keys::LISTEN, |line| match line.split(' ').next() {
         Some("memcached" | "htcp") => format!("[[listen]]\n{line}\n"),
@@ -631,7 +643,7 @@ fn a_bad_file_is_one_sentence_with_file_line_key_and_what_was_expected() {
         (
             "table",
             "[servers]\n",
-            "n.toml:1: servers: no such table, expected [server], [pool.NAME], [fleet.NAME], [origin.NAME], [[listen]] or [[route]]",
+            "n.toml:1: servers: no such table, expected [server], [pool.NAME], [fleet.NAME], [origin.NAME], [table.NAME], [[listen]] or [[route]]",
         ),
         (
             "key",
@@ -705,7 +717,7 @@ fn a_bad_file_is_one_sentence_with_file_line_key_and_what_was_expected() {
         (
             "backend",
             "[pool.a]\nbackend = \"shared\"\n",
-            "n.toml:1: pool.a.backend: expected the name of a fleet of the file (there is none), not \"shared\"",
+            "n.toml:1: pool.a.backend: expected the name of a fleet or a table of the file (there is none), not \"shared\"",
         ),
     ] {
         let found = file_problem(name, text);

@@ -1,0 +1,117 @@
+//! The configuration tables of MySQL's InnoDB memcached plugin, turned into Nuthatch's settings.
+//!
+//! Shapes: the plugin's `scripts/innodb_memcached_config.sql`, whose `containers` rows are mappings, whose first `cache_policies`
+//! row was the whole server's policy, and whose `config_options` hold the separator.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Opts};
+
+use super::drive::Drive;
+use super::mysql;
+use crate::error::Error;
+use crate::link::Fault;
+use crate::settings::{Database, Engine, Settings};
+
+struct Container {
+    name: String,
+    schema: String,
+    table: String,
+    key: String,
+    value: String,
+    others: [Option<String>; 3],
+}
+
+/// The TOML of every mapping that an existing `innodb_memcache.containers` table has, a pool and a table each.
+///
+/// # Errors
+/// When the database is none of MySQL's, cannot be reached or has no such table.
+pub fn import(database: &Database) -> Result<String, Error> {
+    if database.engine() != Engine::Mysql {
+        return Err(Error::Settings(format!(
+            "{database}: expected mysql://USER@HOST/DATABASE, where the plugin's tables are"
+        )));
+    }
+    let settings = Settings::new("import", database.clone(), "innodb_memcache.containers", &["name"], &["name"]);
+    let opts = Opts::from(mysql::opts(&settings)?);
+    let away = |why: String| Error::Unreachable(format!("{database}: {why}"));
+    let drive = Drive::new(Duration::from_secs(10)).map_err(away)?;
+    let read = drive.wait(async {
+        let mut conn = Conn::new(opts).await.map_err(mysql::fault)?;
+        let containers: Vec<mysql_async::Row> = conn
+            .query(
+                "SELECT name, db_schema, db_table, key_columns, value_columns, flags, cas_column, expire_time_column \
+                 FROM innodb_memcache.containers ORDER BY name = 'default' DESC, name",
+            )
+            .await
+            .map_err(mysql::fault)?;
+        // Either may be missing in old installations; what they hold has defaults.
+        let policy: Option<String> =
+            conn.query_first("SELECT get_policy FROM innodb_memcache.cache_policies").await.unwrap_or_default();
+        let separator: Option<String> = conn
+            .query_first("SELECT value FROM innodb_memcache.config_options WHERE name = 'separator'")
+            .await
+            .unwrap_or_default();
+        Ok((containers, policy, separator))
+    });
+    let (containers, policy, separator) = read.map_err(|fault| match fault {
+        Fault::Row(why) | Fault::Conflict(why) | Fault::Refused(why) => Error::Refused(format!("{database}: {why}")),
+        Fault::Overdue(why) | Fault::Lost(why) => away(why),
+    })?;
+    let mut text = String::from("# Written by `nuthatch rows import` from innodb_memcache.containers.\n");
+    for row in &containers {
+        let column = |n: usize| row.get::<Option<String>, usize>(n).flatten().unwrap_or_default();
+        // The plugin's sign for a column that there is not.
+        let other = |n: usize| Some(column(n)).filter(|name| !name.is_empty() && name != "0");
+        let container = Container {
+            name: column(0),
+            schema: column(1),
+            table: column(2),
+            key: column(3),
+            value: column(4),
+            others: [other(5), other(6), other(7)],
+        };
+        container.write(&mut text, database, policy.as_deref(), separator.as_deref());
+    }
+    Ok(text)
+}
+
+impl Container {
+    fn write(&self, text: &mut String, database: &Database, policy: Option<&str>, separator: Option<&str>) {
+        let quoted = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
+        // Names of tables of the file are letters, digits, - and _.
+        let name: String = self
+            .name
+            .chars()
+            .map(|letter| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' })
+            .collect();
+        let policy = match policy {
+            Some("innodb_only") => "table",
+            Some("cache_only") => "memory",
+            Some("disabled") => "disabled",
+            _ => "caching",
+        };
+        let values: Vec<String> =
+            self.value.split(['|', ',', ';', ' ']).filter(|name| !name.is_empty()).map(quoted).collect();
+        let _ = write!(
+            text,
+            "\n[pool.{name}]\nbackend = {}\npolicy = {}\n\n[table.{name}]\nurl = {}\ntable = {}\nkey = {}\nvalue = [{}]\n",
+            quoted(&name),
+            quoted(policy),
+            quoted(&database.with_database(&self.schema)),
+            quoted(&self.table),
+            quoted(&self.key),
+            values.join(", "),
+        );
+        for (key, column) in ["flags", "cas", "expiry"].iter().zip(&self.others) {
+            if let Some(column) = column {
+                let _ = writeln!(text, "{key} = {}", quoted(column));
+            }
+        }
+        if let Some(separator) = separator.filter(|separator| *separator != "|") {
+            let _ = writeln!(text, "separator = {}", quoted(separator));
+        }
+    }
+}

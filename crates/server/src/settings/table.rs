@@ -1,0 +1,363 @@
+//! `[table.NAME]`: the table of its keys, and what it has to be as a whole: a database, a key, a value, and a password that can be
+//! read. Whether the real table is like that is seen when it is opened.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nuthatch_rows::{Commit, Database, Format};
+
+use super::PoolSettings;
+use super::draft::{Draft, PoolDraft};
+use super::knob::{Action, Knob};
+use super::problem::{Kind, Problem};
+
+/// A SQL table that may stand behind a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableSettings {
+    /// Its mapping, with its name.
+    pub rows: nuthatch_rows::Settings,
+    /// `flush_all` deletes every row; otherwise it is refused.
+    pub flush: bool,
+}
+
+/// What a pool with a table behind it does with its memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// Copies are kept, filled on a miss and written through.
+    #[default]
+    Caching,
+    /// No copies: every request goes to the table.
+    Table,
+    /// No table: the pool is one without a backend.
+    Memory,
+    /// Every request is refused.
+    Disabled,
+}
+
+impl Policy {
+    /// The words of the key `policy`.
+    pub(super) const NAMES: &[&str] = &["caching", "table", "memory", "disabled"];
+
+    pub(super) fn named(word: &str) -> Policy {
+        match word {
+            "table" => Policy::Table,
+            "memory" => Policy::Memory,
+            "disabled" => Policy::Disabled,
+            _ => Policy::Caching,
+        }
+    }
+}
+
+impl PoolSettings {
+    /// What the policy makes of the rest.
+    pub(super) fn by_policy(mut self) -> PoolSettings {
+        if self.policy == Policy::Table {
+            self.ttl_max_seconds = 0;
+        }
+        self
+    }
+}
+
+/// One `[table.NAME]`.
+pub(super) struct TableDraft {
+    name: String,
+    place: String,
+    pub(super) key_places: Vec<(String, String)>,
+    url: Option<String>,
+    table: Option<String>,
+    key: Vec<String>,
+    value: Vec<String>,
+    flags: Option<String>,
+    cas: Option<String>,
+    expiry: Option<String>,
+    format: Format,
+    separator: u8,
+    readers: usize,
+    timeout: Duration,
+    gather: Duration,
+    relaxed: bool,
+    commit_within: Duration,
+    reap: Duration,
+    flush: bool,
+    password_file: Option<PathBuf>,
+    password_env: Option<String>,
+    ca: Option<PathBuf>,
+}
+
+const COLUMN: &str = "the name of a column";
+
+fn name(place: &mut Option<String>, text: &str) -> bool {
+    *place = Some(text.to_owned());
+    !text.is_empty()
+}
+
+fn names(place: &mut Vec<String>, text: &str) -> Result<(), String> {
+    if text.is_empty() || place.iter().any(|other| other == text) {
+        return Err("the name of a column, each once".to_owned());
+    }
+    place.push(text.to_owned());
+    Ok(())
+}
+
+/// `[table.NAME]`
+pub(super) static KEYS: &[Knob<TableDraft>] = &[
+    Knob::<TableDraft>::new(
+        "url",
+        "its database: sqlite:///PATH (created when absent), mysql://USER@HOST/DATABASE or postgres://USER@HOST/DATABASE; ?tls=verify encrypts, ?socket=PATH goes by a UNIX socket",
+        Action::Text {
+            expected: "sqlite:///PATH, mysql://USER@HOST/DATABASE or postgres://USER@HOST/DATABASE",
+            set: |d, text| {
+                d.url = Some(text.to_owned());
+                Database::new(text).is_ok()
+            },
+        },
+    ),
+    Knob::<TableDraft>::new(
+        "password_file",
+        "the file whose first line is the database's password",
+        Action::Text {
+            expected: "the path of a file",
+            set: |d, text| {
+                d.password_file = Some(PathBuf::from(text));
+                !text.is_empty()
+            },
+        },
+    ),
+    Knob::<TableDraft>::new(
+        "password_env",
+        "the environment variable that holds the database's password",
+        Action::Text { expected: "the name of a variable", set: |d, text| name(&mut d.password_env, text) },
+    ),
+    Knob::<TableDraft>::new(
+        "ca",
+        "certificates of those who vouch for the database's server, in PEM; those that browsers trust when left out",
+        Action::Text {
+            expected: "the path of a file",
+            set: |d, text| {
+                d.ca = Some(PathBuf::from(text));
+                !text.is_empty()
+            },
+        },
+    ),
+    Knob::<TableDraft>::new(
+        "table",
+        "the table's name in its database, SCHEMA.TABLE outside the default schema; NAME when left out",
+        Action::Text { expected: "the name of a table", set: |d, text| name(&mut d.table, text) },
+    ),
+    Knob::<TableDraft>::new(
+        "key",
+        "the column, or the columns, of the key; they need a unique index",
+        Action::Texts { expected: COLUMN, add: |d, text| names(&mut d.key, text) },
+    ),
+    Knob::<TableDraft>::new(
+        "value",
+        "the column, or the columns, of the value",
+        Action::Texts { expected: COLUMN, add: |d, text| names(&mut d.value, text) },
+    ),
+    Knob::<TableDraft>::new(
+        "flags",
+        "the column of clients' flags; without it they are not kept",
+        Action::Text { expected: COLUMN, set: |d, text| name(&mut d.flags, text) },
+    ),
+    Knob::<TableDraft>::new(
+        "cas",
+        "the column that every write gives a new number; without it equal content has an equal CAS unique",
+        Action::Text { expected: COLUMN, set: |d, text| name(&mut d.cas, text) },
+    ),
+    Knob::<TableDraft>::new(
+        "expiry",
+        "the column of the second, since 1970, in which a row expires; without it rows do not expire",
+        Action::Text { expected: COLUMN, set: |d, text| name(&mut d.expiry, text) },
+    ),
+    Knob::<TableDraft>::new(
+        "format",
+        "how several columns are one value: joined by the separator, or a JSON object",
+        Action::Choice(&["joined", "json"], |d, word| {
+            d.format = if word == "json" { Format::Json } else { Format::Joined };
+        }),
+    )
+    .default("joined"),
+    Knob::<TableDraft>::new(
+        "separator",
+        "stands between columns; a backslash before it makes it a part of one, and \\N is NULL",
+        Action::Text {
+            expected: "one ASCII character, no letter, digit or backslash",
+            set: |d, text| match text.as_bytes() {
+                [byte] if byte.is_ascii() && !byte.is_ascii_alphanumeric() && *byte != b'\\' => {
+                    d.separator = *byte;
+                    true
+                }
+                _ => false,
+            },
+        },
+    )
+    .default("|"),
+    Knob::<TableDraft>::new(
+        "readers",
+        "connections that read; one more writes",
+        Action::Integer { min: 1, max: 64, missing: None, set: |d, n| d.readers = n as usize },
+    )
+    .default("2"),
+    Knob::<TableDraft>::new(
+        "timeout",
+        "how long a request may take in all; the database has half of it for a statement",
+        Action::Time { min: Duration::from_millis(10), set: |d, time| d.timeout = time },
+    )
+    .default("1s"),
+    Knob::<TableDraft>::new(
+        "gather",
+        "how long writes are waited for after a transaction of several; a write that comes alone never waits",
+        Action::Time { min: Duration::ZERO, set: |d, time| d.gather = time },
+    )
+    .default("300us"),
+    Knob::<TableDraft>::new(
+        "commit",
+        "durable answers a write after its commit; relaxed before, and may lose what it answered in the last commit_within",
+        Action::Choice(&["durable", "relaxed"], |d, word| d.relaxed = word == "relaxed"),
+    )
+    .default("durable"),
+    Knob::<TableDraft>::new(
+        "commit_within",
+        "with commit = \"relaxed\": how long a write may stay uncommitted",
+        Action::Time { min: Duration::from_millis(1), set: |d, time| d.commit_within = time },
+    )
+    .default("20ms"),
+    Knob::<TableDraft>::new(
+        "reap",
+        "how often some expired rows are deleted; 0 is never",
+        Action::Time { min: Duration::ZERO, set: |d, time| d.reap = time },
+    )
+    .default("0"),
+    Knob::<TableDraft>::new(
+        "flush",
+        "flush_all deletes every row of the table; otherwise it is refused",
+        Action::Switch(|d, on| d.flush = on),
+    )
+    .default("false"),
+];
+
+impl TableDraft {
+    /// A table that the file opens at `place`.
+    pub(super) fn at(name: &str, place: String) -> TableDraft {
+        TableDraft {
+            name: name.to_owned(),
+            place,
+            key_places: Vec::new(),
+            url: None,
+            table: None,
+            key: Vec::new(),
+            value: Vec::new(),
+            flags: None,
+            cas: None,
+            expiry: None,
+            format: Format::Joined,
+            separator: b'|',
+            readers: 2,
+            timeout: Duration::from_secs(1),
+            gather: Duration::from_micros(300),
+            relaxed: false,
+            commit_within: Duration::from_millis(20),
+            reap: Duration::ZERO,
+            flush: false,
+            password_file: None,
+            password_env: None,
+            ca: None,
+        }
+    }
+
+    fn problem(&self, kind: Kind, key: &str, what: &str) -> Problem {
+        let written = self.key_places.iter().find(|(name, _)| name == key);
+        let place = written.map_or(&self.place, |(_, place)| place);
+        Problem::new(kind, format!("{place}: table.{}.{key}: {what}", self.name))
+    }
+
+    fn finish(&self) -> Result<TableSettings, Problem> {
+        let missing = |key, what| Err(self.problem(Kind::Value, key, what));
+        let Some(url) = &self.url else {
+            return missing("url", "expected the URL of a database, such as \"sqlite:///var/lib/nuthatch/shop.db\"");
+        };
+        if self.key.is_empty() {
+            return missing("key", "expected the name of the key's column");
+        }
+        if self.value.is_empty() {
+            return missing("value", "expected the name of the value's column");
+        }
+        let mut database = Database::new(url).map_err(|error| self.problem(Kind::Value, "url", &error.to_string()))?;
+        database.password = self.password()?;
+        database.authorities.clone_from(&self.ca);
+        let columns = |names: &[String]| names.to_vec();
+        let table = self.table.as_ref().unwrap_or(&self.name);
+        let mut rows = nuthatch_rows::Settings::new(&self.name, database, table, &[], &[]);
+        (rows.key, rows.value) = (columns(&self.key), columns(&self.value));
+        rows.flags.clone_from(&self.flags);
+        rows.cas.clone_from(&self.cas);
+        rows.expiry.clone_from(&self.expiry);
+        (rows.format, rows.separator) = (self.format, self.separator);
+        (rows.readers, rows.timeout, rows.gather) = (self.readers, self.timeout, self.gather);
+        rows.commit = if self.relaxed { Commit::Relaxed(self.commit_within) } else { Commit::Durable };
+        rows.reap = Some(self.reap).filter(|every| !every.is_zero());
+        Ok(TableSettings { rows, flush: self.flush })
+    }
+
+    fn password(&self) -> Result<Option<String>, Problem> {
+        match (&self.password_file, &self.password_env) {
+            (Some(_), Some(_)) => {
+                Err(self.problem(Kind::Combination, "password_env", "expected this or password_file, not both"))
+            }
+            (Some(path), None) => {
+                let text = fs::read_to_string(path).map_err(|error| {
+                    let what = format!("expected a file with a password: {}: {error}", path.display());
+                    self.problem(Kind::System, "password_file", &what)
+                })?;
+                Ok(Some(text.lines().next().unwrap_or_default().to_owned()))
+            }
+            (None, Some(name)) => match std::env::var(name) {
+                Ok(password) => Ok(Some(password)),
+                Err(_) => {
+                    let what = format!("expected a password in the environment variable {name}, which is not set");
+                    Err(self.problem(Kind::System, "password_env", &what))
+                }
+            },
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+impl Draft {
+    /// The tables, each checked by itself.
+    pub(super) fn finish_tables(&self) -> Result<Vec<TableSettings>, Problem> {
+        self.tables.iter().map(TableDraft::finish).collect()
+    }
+
+    /// Whether `name` is a table's.
+    pub(super) fn is_table(&self, name: &str) -> bool {
+        self.tables.iter().any(|table| table.name == name)
+    }
+
+    /// The names of all tables.
+    pub(super) fn table_names(&self) -> impl Iterator<Item = &str> {
+        self.tables.iter().map(|table| table.name.as_str())
+    }
+
+    /// Whether the pool's policy, and its table, go together with the rest.
+    pub(super) fn check_policy(&self, draft: &PoolDraft) -> Result<(), Problem> {
+        let pool = &draft.pool;
+        let (at, what) = (&draft.place, &pool.name);
+        let table = pool.backend.as_ref().filter(|name| self.is_table(name));
+        if pool.policy != Policy::Caching && table.is_none() {
+            return Err(Problem::combination(format!(
+                "{at}: pool.{what}.policy: expected only with a backend that is a table"
+            )));
+        }
+        // Copies of one row in two pools would know nothing of each other.
+        let other = self.pools.iter().find(|other| other.pool.name != pool.name && other.pool.backend == pool.backend);
+        match (table, other) {
+            (Some(table), Some(other)) => Err(Problem::combination(format!(
+                "{at}: pool.{what}.backend: expected table {table} behind one pool, {} has it too",
+                other.pool.name
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
