@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A queue between many who ask and a few who do.
+/// A queue between many who ask and a few who do. Only one who takes alone may gather.
 pub(crate) struct Queue<T> {
     inner: Mutex<Inner<T>>,
     arrived: Condvar,
@@ -14,11 +14,17 @@ pub(crate) struct Queue<T> {
 struct Inner<T> {
     waiting: VecDeque<T>,
     closed: bool,
+    /// Who takes is woken when this many are there, and not by each of them.
+    wanted: usize,
 }
 
 impl<T> Queue<T> {
     pub(crate) fn new(max: usize) -> Queue<T> {
-        Queue { inner: Mutex::new(Inner { waiting: VecDeque::new(), closed: false }), arrived: Condvar::new(), max }
+        Queue {
+            inner: Mutex::new(Inner { waiting: VecDeque::new(), closed: false, wanted: 1 }),
+            arrived: Condvar::new(),
+            max,
+        }
     }
 
     /// Puts one in; back comes what does not go in.
@@ -28,8 +34,11 @@ impl<T> Queue<T> {
             return Err(job);
         }
         inner.waiting.push_back(job);
+        let is_enough = inner.waiting.len() >= inner.wanted;
         drop(inner);
-        self.arrived.notify_one();
+        if is_enough {
+            self.arrived.notify_one();
+        }
         Ok(())
     }
 
@@ -55,7 +64,9 @@ impl<T> Queue<T> {
             if left.is_zero() {
                 break;
             }
+            inner.wanted = expected.min(most);
             inner = self.arrived.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
+            inner.wanted = 1;
         }
         let count = inner.waiting.len().min(most);
         Some(inner.waiting.drain(..count).collect())
