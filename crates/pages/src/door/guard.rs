@@ -243,6 +243,18 @@ impl Guard {
         Ok(at)
     }
 
+    /// The same, but what would be refused is left for [`Guard::check`] to refuse: how many bytes pass.
+    pub fn try_check(&mut self, input: &[u8]) -> usize {
+        let (state, heads) = (self.state, self.heads);
+        match self.check(input) {
+            Ok(bytes) => bytes,
+            Err(_) => {
+                (self.state, self.heads) = (state, heads);
+                0
+            }
+        }
+    }
+
     /// One piece: a whole head, or part of a body.
     fn step(&mut self, input: &[u8]) -> Result<usize, Refusal> {
         match self.state {

@@ -34,3 +34,4 @@ pub use client::{Client, Upgrade};
 pub use log::{AccessLog, LogFormat, ResultCode};
 pub use purge::{Network, Purged};
 pub use site::{Announce, Shared, Site, SiteSettings};
+pub use visit::Answered;

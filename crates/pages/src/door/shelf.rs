@@ -75,9 +75,14 @@ impl Index {
 }
 
 /// Looks for a response to a request with these fields.
-pub(crate) fn find(house: &dyn House, page_key: &str, request: &HeaderMap, cookies: &Cookies) -> Found {
+pub(crate) fn find(
+    house: &dyn House,
+    page_key: &str,
+    request: &HeaderMap,
+    cookies: &Cookies,
+    now: UnixSeconds,
+) -> Found {
     let mut found = Found::Nothing;
-    let now = house.unix_seconds();
     house.with_store(&mut |handle, seconds| found = find_with(handle, seconds, now, page_key, request, cookies));
     found
 }
@@ -251,6 +256,9 @@ fn make_stale(policy: &mut Policy, now: UnixSeconds) {
     policy.while_revalidate_until -= early;
 }
 
+/// Fields that an answer has besides those that are stored: `Age`, `Via`, `X-Cache`, and what else is announced.
+const ADDED_FIELDS: usize = 5;
+
 /// A head that is longer was not written by us.
 const HEAD_BYTES_MAX: usize = 1024 * 1024;
 
@@ -278,7 +286,7 @@ fn decode(hit: &Hit<'_>, now: UnixSeconds) -> Option<Item> {
     match parse_head(&head, hit.value_bytes() as u64).ok()? {
         Value::Variants(ways) => Some(Item::Index(Index { number: hit.flags(), ways })),
         Value::Page(page) => {
-            let mut headers = HeaderMap::with_capacity(24);
+            let mut headers = HeaderMap::with_capacity(page.fields().count() + ADDED_FIELDS);
             for (name, value) in page.fields() {
                 let value = HeaderValue::from_maybe_shared(head.slice_ref(value)).ok()?;
                 headers.append(HeaderName::from_bytes(name).ok()?, value);

@@ -13,6 +13,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
 
 use http::header::{AUTHORIZATION, HOST, UPGRADE};
 use http::request::Parts;
@@ -41,6 +42,33 @@ use crate::rules::{Asked, Class, Decision, OnError, Policy, classify, fields, in
 /// How often a request whose flight brought something else looks again before it asks for itself.
 const LOOKS_MAX: usize = 4;
 
+/// What [`Site::answer`] makes of a request: an answer that is there, or is awaited.
+pub struct Answered {
+    answering: Option<Answering>,
+    state: State,
+}
+
+#[expect(clippy::large_enum_variant, reason = "the large one is what nearly every request comes to")]
+enum State {
+    Ready(Option<Response<PageBody>>),
+    Later(Later),
+}
+
+impl Future for Answered {
+    type Output = Response<PageBody>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<PageBody>> {
+        let this = self.get_mut();
+        let response = match &mut this.state {
+            State::Ready(response) => response.take(),
+            State::Later(later) => Some(ready!(later.as_mut().poll(cx))),
+        };
+        // Polled after its end it waits for ever, which a future may.
+        let (Some(response), Some(answering)) = (response, this.answering.take()) else { return Poll::Pending };
+        Poll::Ready(response.map(|body| body.of(answering)))
+    }
+}
+
 /// An answer that takes its time. Boxed, so that the future of an answer at once stays small.
 type Later = Pin<Box<dyn Future<Output = Response<PageBody>> + Send>>;
 
@@ -57,18 +85,22 @@ pub(super) struct Visit {
 }
 
 impl Site {
-    /// Answers a request.
-    pub async fn answer(self: Arc<Site>, client: Arc<Client>, request: Request<Incoming>) -> Response<PageBody> {
-        let answering = Answering::begin(&client);
-        let response = match self.quickly(client, request) {
-            Ok(response) => response,
-            Err(later) => later.await,
-        };
-        response.map(|body| body.of(answering))
+    /// Answers a request, at once where nothing has to be waited for. No other thread's counts of references are touched
+    /// then.
+    pub fn answer(self: &Arc<Site>, client: &Arc<Client>, request: Request<Incoming>) -> Answered {
+        let answering = Some(Answering::begin(client));
+        match self.quickly(client, request) {
+            Ok(response) => Answered { answering, state: State::Ready(Some(response)) },
+            Err(later) => Answered { answering, state: State::Later(later) },
+        }
     }
 
     /// Answers at once, or says what to wait for.
-    fn quickly(self: Arc<Site>, client: Arc<Client>, request: Request<Incoming>) -> Result<Response<PageBody>, Later> {
+    fn quickly(
+        self: &Arc<Site>,
+        client: &Arc<Client>,
+        request: Request<Incoming>,
+    ) -> Result<Response<PageBody>, Later> {
         let (request, body) = request.into_parts();
         let refused = if request.version == Version::HTTP_2 { None } else { client.begin_request() };
         let entry = self.log.as_ref().map(|log| {
@@ -77,11 +109,11 @@ impl Site {
         });
         if let Some(why) = refused {
             let status = StatusCode::from_u16(why.status()).unwrap_or(StatusCode::BAD_REQUEST);
-            return Ok(self.refuse(&client, entry, status, &why));
+            return Ok(self.refuse(client, entry, status, &why));
         }
-        let url = match self.url_of(&request, &client) {
+        let url = match self.url_of(&request, client) {
             Ok(url) => url,
-            Err(why) => return Ok(self.refuse(&client, entry, StatusCode::BAD_REQUEST, &why)),
+            Err(why) => return Ok(self.refuse(client, entry, StatusCode::BAD_REQUEST, &why)),
         };
         let key = item_key(&url);
         let mut is_private = false;
@@ -94,7 +126,15 @@ impl Site {
             class => class,
         };
         let Class::Lookup(asked) = class else {
-            let visit = Visit { site: self, client, request, body: Some(body), url, key, entry };
+            let visit = Visit {
+                site: Arc::clone(self),
+                client: Arc::clone(client),
+                request,
+                body: Some(body),
+                url,
+                key,
+                entry,
+            };
             let reason = if is_private { Forward::Bypass } else { Forward::Method };
             return Err(Box::pin(visit.without_looking(class, reason)));
         };
@@ -102,7 +142,7 @@ impl Site {
         let now = self.house.unix_seconds();
         let found = match is_private {
             true => Found::Nothing,
-            false => shelf::find(&*self.house, &key, &request.headers, self.cookies()),
+            false => shelf::find(&*self.house, &key, &request.headers, self.cookies(), now),
         };
         if let Found::Page(page) = found {
             if page.policy.decide(&asked, now) == Decision::Hit {
@@ -112,12 +152,21 @@ impl Site {
                     how.code = ResultCode::ImsHit;
                 }
                 self.house.count(Count::Hit, 1);
-                return Ok(self.finish(&client, response, how, entry));
+                return Ok(self.finish(client, response, how, entry));
             }
-            let visit = Visit { site: self, client, request, body: Some(body), url, key, entry };
+            let visit = Visit {
+                site: Arc::clone(self),
+                client: Arc::clone(client),
+                request,
+                body: Some(body),
+                url,
+                key,
+                entry,
+            };
             return Err(Box::pin(visit.look(asked, Found::Page(page), 0)));
         }
-        let visit = Visit { site: self, client, request, body: Some(body), url, key, entry };
+        let visit =
+            Visit { site: Arc::clone(self), client: Arc::clone(client), request, body: Some(body), url, key, entry };
         Err(Box::pin(visit.look(asked, found, 0)))
     }
 
@@ -375,7 +424,13 @@ impl Visit {
             Flown::Alone(visit) => visit.miss(why).await,
             Flown::Again(visit, code) => {
                 let site = Arc::clone(&visit.site);
-                match shelf::find(&*site.house, &visit.key, &visit.request.headers, site.cookies()) {
+                match shelf::find(
+                    &*site.house,
+                    &visit.key,
+                    &visit.request.headers,
+                    site.cookies(),
+                    site.house.unix_seconds(),
+                ) {
                     // Somebody has just asked the origin: it holds, whatever it would be decided on otherwise.
                     Found::Page(page) => visit.serve(*page, &asked, code),
                     found => Box::pin(visit.look(asked, found, looked + 1)).await,

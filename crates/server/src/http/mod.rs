@@ -85,7 +85,7 @@ async fn serve(mut wire: Wire, client: Arc<Client>, site: Arc<Site>) {
     let counted = Arc::clone(wire.opened());
     let service = service_fn(move |request| {
         counted.count(ListenerCounter::Requests, 1);
-        let answer = Arc::clone(&site).answer(Arc::clone(&client), request);
+        let answer = site.answer(&client, request);
         async move { Ok::<_, Infallible>(answer.await) }
     });
     let outcome = match version {

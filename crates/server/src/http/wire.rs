@@ -207,6 +207,49 @@ impl Wire {
         Poll::Ready(Ok(()))
     }
 
+    /// Reads what is there past the guard straight into `buffer`: what nearly every read comes to, and costs no memory.
+    /// `None` when something has to be kept, which is in `raw` then, or nothing is there.
+    fn poll_straight(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBufCursor<'_>) -> Option<Poll<io::Result<()>>> {
+        let Wire { stream, guard, raw, .. } = self;
+        let guard = guard.as_mut()?;
+        let was_in_body = guard.is_in_body();
+        let (read, passed) = worker::with(|worker| {
+            let bytes = match stream.poll_read(cx, &mut worker.input[..]) {
+                Poll::Ready(Ok(bytes)) => bytes,
+                other => return (other, 0),
+            };
+            let input = &worker.input[..bytes];
+            let fits = &input[..bytes.min(buffer.remaining())];
+            // What is refused is looked at again, by who refuses.
+            let passed = if guard.is_upgrading() { 0 } else { guard.try_check(fits) };
+            buffer.put_slice(&fits[..passed]);
+            raw.extend_from_slice(&input[passed..]);
+            (Poll::Ready(Ok(bytes)), passed)
+        });
+        match read {
+            Poll::Pending => {
+                self.note_waiting();
+                Some(self.charge().map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending))
+            }
+            Poll::Ready(Err(error)) => Some(Poll::Ready(Err(error))),
+            Poll::Ready(Ok(0)) => {
+                self.is_deaf = true;
+                Some(Poll::Ready(Ok(())))
+            }
+            Poll::Ready(Ok(bytes)) => {
+                self.noted_traffic(ListenerCounter::BytesRead, bytes);
+                if passed == 0 {
+                    return None;
+                }
+                let is_in_body = self.guard.as_ref().is_some_and(Guard::is_in_body);
+                let now = self.opened.now();
+                self.opened.info.commanded_at.store(now, Ordering::Relaxed);
+                let done = self.hurry_body(was_in_body, is_in_body, passed).and_then(|()| self.charge());
+                Some(Poll::Ready(done))
+            }
+        }
+    }
+
     fn noted_traffic(&mut self, counter: ListenerCounter, bytes: usize) {
         self.opened.count(counter, bytes as u64);
         self.opened.info.progressed_at.store(self.opened.now(), Ordering::Relaxed);
@@ -395,6 +438,13 @@ impl Read for Wire {
                 // Read on when it is answered, which polls this again.
                 this.opened.info.set_activity(Activity::Serving);
                 return Poll::Pending;
+            }
+            let is_first = this.raw.is_empty();
+            if is_first && let Some(passed) = this.poll_straight(cx, &mut buffer) {
+                return passed;
+            }
+            if is_first && !this.raw.is_empty() {
+                continue;
             }
             let filled = this.poll_fill(cx);
             if filled.is_pending() {
