@@ -197,7 +197,6 @@ struct Judging<'a> {
 }
 
 /// The origin says that the stored page still holds: it is stored anew with what the 304 says (RFC 9111, section 4.3.4).
-#[expect(clippy::too_many_arguments, reason = "the leader taken apart")]
 fn still_holds(
     site: &Site,
     leader: Leader,

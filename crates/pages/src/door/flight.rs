@@ -32,9 +32,11 @@ const SHARDS: usize = 32;
 /// Stands in a flight's key between its page's and what the request's fields make of it. No page's key has it.
 pub(crate) const VARIANT_MARK: u8 = b'#';
 
+type ByKey = HashMap<Box<[u8]>, Arc<Flight>>;
+
 /// The flights under way, by key.
 pub(crate) struct Flights {
-    shards: [Mutex<HashMap<Box<[u8]>, Arc<Flight>>>; SHARDS],
+    shards: [Mutex<ByKey>; SHARDS],
     hasher: RandomState,
 }
 
@@ -51,7 +53,7 @@ impl Flights {
         Arc::new(Flights { shards: std::array::from_fn(|_| Mutex::default()), hasher: RandomState::new() })
     }
 
-    fn shard(&self, key: &[u8]) -> MutexGuard<'_, HashMap<Box<[u8]>, Arc<Flight>>> {
+    fn shard(&self, key: &[u8]) -> MutexGuard<'_, ByKey> {
         let index = self.hasher.hash_one(key) as usize % SHARDS;
         self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
     }

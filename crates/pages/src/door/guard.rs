@@ -355,10 +355,8 @@ fn head(head: &[u8]) -> Result<State, Refusal> {
         let (name, value) = field(line)?;
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") => hosts += 1,
-            6 if name.eq_ignore_ascii_case(b"expect") => {
-                if !value.eq_ignore_ascii_case(b"100-continue") {
-                    return Err(Refusal::Expectation);
-                }
+            6 if name.eq_ignore_ascii_case(b"expect") && !value.eq_ignore_ascii_case(b"100-continue") => {
+                return Err(Refusal::Expectation);
             }
             7 if name.eq_ignore_ascii_case(b"upgrade") => has_upgrade = true,
             10 if name.eq_ignore_ascii_case(b"connection") => {
@@ -367,7 +365,8 @@ fn head(head: &[u8]) -> Result<State, Refusal> {
                     .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"upgrade"));
             }
             14 if name.eq_ignore_ascii_case(b"content-length") => {
-                if length.replace(content_length(value)?).is_some() {
+                let is_second = length.replace(content_length(value)?).is_some();
+                if is_second {
                     return Err(Refusal::RepeatedLength);
                 }
             }

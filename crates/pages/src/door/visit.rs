@@ -48,7 +48,6 @@ pub struct Answered {
     state: State,
 }
 
-#[expect(clippy::large_enum_variant, reason = "the large one is what nearly every request comes to")]
 enum State {
     Ready(Option<Response<PageBody>>),
     Later(Later),
@@ -456,10 +455,22 @@ impl Visit {
     /// Has a stale page refreshed by a flight of its own, if none is under way.
     fn refresh(&self, page: &Page, asked: &Asked) {
         let varies = vary::fields(&page.headers).filter(|varies| !varies.is_empty());
-        if let Joined::Lead(leader) = self.site.flights.join(&self.flight_key(varies.as_deref()))
-            && let Some(leading) = Leading::new(self, leader, *asked, Some(page.clone()), false)
-        {
+        let Joined::Lead(leader) = self.site.flights.join(&self.flight_key(varies.as_deref())) else { return };
+        if let Some(landed) = self.is_there_by_now(asked) {
+            leader.release(landed);
+        } else if let Some(leading) = Leading::new(self, leader, *asked, Some(page.clone()), false) {
             drop(tokio::spawn(leading.run(None)));
+        }
+    }
+
+    /// Whether another flight has brought the answer between our look at the shelf and the beginning of our own flight,
+    /// and so ended it.
+    fn is_there_by_now(&self, asked: &Asked) -> Option<Released> {
+        let now = self.site.house.unix_seconds();
+        match shelf::find(&*self.site.house, &self.key, &self.request.headers, self.site.cookies(), now) {
+            Found::Page(page) if page.policy.decide(asked, now) == Decision::Hit => Some(Released::Look),
+            Found::Marker => Some(Released::Uncacheable),
+            _ => None,
         }
     }
 
@@ -493,6 +504,14 @@ impl Visit {
             let (flight, led) = match self.site.flights.join(&key) {
                 Joined::Follow(flight) => (flight, None),
                 Joined::Lead(leader) => {
+                    let landed = if why == Forward::Bypass { None } else { self.is_there_by_now(asked) };
+                    if let Some(landed) = landed {
+                        leader.release(landed);
+                        return match landed {
+                            Released::Look => Flown::Again(self, ResultCode::MemHit),
+                            _ => Flown::Alone(self),
+                        };
+                    }
                     let flight = Arc::clone(leader.flight());
                     let Some(leading) = Leading::new(&self, leader, *asked, page.as_deref().cloned(), true) else {
                         return Flown::Alone(self);

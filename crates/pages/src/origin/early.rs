@@ -8,7 +8,10 @@ use crate::rules::fields;
 
 /// Goes with a request's extensions to the origin's connection.
 #[derive(Clone)]
-pub(crate) struct Early(Arc<dyn Fn(&[u8]) + Send + Sync>);
+pub(crate) struct Early(Arc<Send103>);
+
+/// What takes a head to the client.
+type Send103 = dyn Fn(&[u8]) + Send + Sync;
 
 impl Early {
     /// `send` is given each head in HTTP/1.1's form.

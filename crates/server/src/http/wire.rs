@@ -194,10 +194,7 @@ impl Wire {
         let Wire { stream, raw, .. } = self;
         let read = worker::with(|worker| {
             let read = ready!(stream.poll_read(cx, &mut worker.input[..]));
-            Poll::Ready(read.map(|bytes| {
-                raw.extend_from_slice(&worker.input[..bytes]);
-                bytes
-            }))
+            Poll::Ready(read.inspect(|bytes| raw.extend_from_slice(&worker.input[..*bytes])))
         });
         let bytes = ready!(read)?;
         self.noted_traffic(ListenerCounter::BytesRead, bytes);
