@@ -136,7 +136,8 @@ fn http2_is_spoken_with_prior_knowledge_and_by_alpn_and_new_certificates_are_use
     let version = ["-w", " %{http_version}"];
     assert_eq!(curl(&[&version[..], &["--http2-prior-knowledge", &page]].concat()), "page 0 2");
     assert_eq!(curl(&[&version[..], &["--http1.1", &page]].concat()), "page 0 1.1");
-    assert_eq!(curl(&[&version[..], &["--http1.0", &page]].concat()), "page 0 1.0");
+    let oldest = curl(&[&version[..], &["--http1.0", &page]].concat());
+    assert!(["page 0 1", "page 0 1.0"].contains(&oldest.as_str()), "{oldest}");
     // Several streams of one connection.
     let many: Vec<String> = (0..20).map(|n| format!("{page}?{}", n % 4)).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
