@@ -2,7 +2,7 @@
 //!
 //! Who asks first leads: its worker fetches in a task of its own, so that a client that leaves takes nobody's answer
 //! along. The others follow: they wait for the head, then read the body as it arrives. What the leader learns from the
-//! head decides ([`Flight::begin`]):
+//! head decides ([`Leader::begin`]):
 //!
 //! | the response | who follows | is stored |
 //! |---|---|---|
