@@ -212,7 +212,7 @@ fn a_stale_page_is_revalidated_and_ranges_and_conditions_are_answered_from_memor
 
 #[test]
 fn a_large_page_is_served_from_all_its_pieces_and_one_past_the_limit_passes_through() {
-    let body: Vec<u8> = (0..3_000_000u64).map(|n| (n * 7919 >> 5) as u8).collect();
+    let body: Vec<u8> = (0..3_000_000u64).map(|n| ((n * 7919) >> 5) as u8).collect();
     let sent = body.clone();
     let origin = Origin::start(move |request, answer| match request.target.as_str() {
         "/chunked" => {

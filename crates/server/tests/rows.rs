@@ -175,7 +175,8 @@ fn a_mapping_that_does_not_fit_stops_the_start_with_its_sentence() {
     drop(Server::start(by_settings(mapping(&dir), Policy::Caching)).expect("the table is made"));
     let mut wrong = mapping(&dir);
     wrong.value = vec!["nome".to_owned()];
-    let error = Server::start(by_settings(wrong, Policy::Caching)).err().expect("it is refused").to_string();
+    let Err(error) = Server::start(by_settings(wrong, Policy::Caching)) else { panic!("it is refused") };
+    let error = error.to_string();
     assert_eq!(
         error,
         "table.accounts: table accounts: value column nome does not exist, only id, name, flags, cas, expires"
