@@ -125,6 +125,7 @@ impl Draft {
         self.finish_access()?;
         self.finish_tls()?;
         self.settings.listeners = self.finish_listeners()?;
+        self.check_pages()?;
         self.settings.routes = self.finish_routes()?;
         self.settings.fleets = self.finish_fleets()?;
         self.settings.tables = self.finish_tables()?;
@@ -223,6 +224,20 @@ impl Draft {
             return Err(Problem::combination(format!(
                 "{at}: pool.{what}.file: expected none with a backend, whose copies would be out of date after a restart"
             )));
+        }
+        Ok(())
+    }
+
+    /// Pages are stored without asking anyone: a pool with a backend would forget them within seconds.
+    fn check_pages(&self) -> Result<(), Problem> {
+        for listener in &self.settings.listeners {
+            let pool = &self.settings.pools[listener.pool];
+            if matches!(listener.protocol, Protocol::Http | Protocol::Htcp) && pool.backend.is_some() {
+                let (address, name) = (&listener.address, &pool.name);
+                return Err(Problem::combination(format!(
+                    "{address}: expected a pool without a backend for pages, {name} has one"
+                )));
+            }
         }
         Ok(())
     }

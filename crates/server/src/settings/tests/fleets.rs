@@ -171,3 +171,32 @@ fn what_is_wrong_with_a_fleet_is_named_with_its_line() {
         assert_eq!(file_problem(&format!("fleet-{name}"), text), sentence);
     }
 }
+
+#[test]
+fn a_pool_before_a_fleet_is_told_what_it_cannot_be() {
+    let fleet = "[fleet.a]\nservers = [\"b\"]\n";
+    let pool = "[pool.default]\nbackend = \"a\"\n";
+    let settings = File::new("backed", &format!("{fleet}{pool}ttl_max = \"2s\"\ngrace = 60\n")).load(&[]);
+    let pool_settings = &settings.pools[0];
+    assert_eq!(pool_settings.backend.as_deref(), Some("a"));
+    assert_eq!((pool_settings.ttl_max_seconds, pool_settings.grace_seconds), (2, 60));
+    for (name, text, sentence) in [
+        (
+            "missing",
+            "[pool.default]\nbackend = \"c\"\n".to_owned() + fleet,
+            "n.toml:1: pool.default.backend: expected the name of a fleet or a table of the file (a), not \"c\"",
+        ),
+        (
+            "file",
+            format!("{pool}file = \"/x\"\n{fleet}"),
+            "n.toml:1: pool.default.file: expected none with a backend, whose copies would be out of date after a restart",
+        ),
+        (
+            "pages",
+            format!("{pool}{fleet}[[listen]]\nhttp = \"127.0.0.1:0\"\norigin = \"http://127.0.0.1:1\"\n"),
+            "127.0.0.1:0: expected a pool without a backend for pages, default has one",
+        ),
+    ] {
+        assert_eq!(file_problem(&format!("backed-{name}"), &text), sentence);
+    }
+}
