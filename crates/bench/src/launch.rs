@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -91,7 +91,7 @@ pub(crate) fn free_port() -> Result<Address, Failure> {
     Ok(Address::Tcp(port.to_string()))
 }
 
-/// A directory for sockets that goes with the value.
+/// A directory for sockets and configuration files that goes with the value.
 pub(crate) struct Scratch {
     path: PathBuf,
 }
@@ -104,6 +104,10 @@ impl Scratch {
         fs::create_dir(&path)
             .map_err(|error| Failure::run(format!("bench: expected to make {}: {error}", path.display())))?;
         Ok(Scratch { path })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// A place for a socket that is not there yet.

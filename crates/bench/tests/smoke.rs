@@ -202,6 +202,9 @@ fn the_comparison_measures_every_part_and_writes_it_down() {
         ("| hit ratio of the day's data | ", Some("1.0000 | 1.0000 | 1.000 |")),
         ("| start to first answer | ", None),
         ("| gets, UNIX socket | ", None),
+        ("| get, 50 connections: answered by copies | ", None),
+        ("| rendezvous | ", None),
+        ("| slowest answer | ", None),
     ] {
         let line = page.lines().find(|line| line.starts_with(row)).unwrap_or_else(|| panic!("no row {row}: {page}"));
         if let Some(figure) = figure {
@@ -214,8 +217,16 @@ fn the_comparison_measures_every_part_and_writes_it_down() {
     assert!(!page.contains(dir.path().to_str().unwrap()), "commands name no place of this machine");
     let mut written: Vec<_> = std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     written.sort();
-    assert_eq!(written.len(), 4, "a page and three pictures: {written:?}");
-    assert_eq!(written[1..], ["cpu.svg", "items.svg", "misses.svg"]);
+    assert_eq!(written.len(), 5, "a page and four pictures: {written:?}");
+    assert_eq!(written[1..], ["cpu.svg", "items.svg", "misses.svg", "outage.svg"]);
+    let outage = std::fs::read_to_string(out.join("outage.svg")).unwrap();
+    assert!(outage.contains("polyline class=\"router\"") && outage.contains("polyline class=\"tier\""), "{outage}");
+    for word in ["router.toml", "tier.toml", "nuthatch router / twemproxy", "nuthatch tier / nuthatch"] {
+        assert!(page.contains(word), "{word}: {page}");
+    }
+    // A ring's points, rendezvous and jump hashing do not depend on the machine.
+    let row = page.lines().find(|line| line.starts_with("| rendezvous | ")).unwrap();
+    assert!(row.ends_with(", met |"), "{row}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use super::contenders::{Contenders, Who};
 use super::write::Table;
 
-const WIDTH: usize = 860;
+pub(super) const WIDTH: usize = 860;
 const LABEL: usize = 330;
 const FIGURE: usize = 70;
 const BAR: usize = 15;
@@ -15,23 +15,29 @@ const GAP: usize = 14;
 const TOP: usize = 64;
 
 /// What a server's bars are called in [`STYLE`].
-fn class(who: Who) -> &'static str {
+pub(super) fn class(who: Who) -> &'static str {
     match who {
         Who::Memcached => "memcached",
         Who::Nuthatch => "nuthatch",
         Who::Bare => "bare",
-        Who::Redis => "redis",
+        Who::Redis | Who::Ideal => "redis",
+        Who::Twemproxy => "twemproxy",
+        Who::Router => "router",
+        Who::Tier => "tier",
     }
 }
 
 /// The colours. Text stands out from the ground by 4.5 to 1 or more and bars by 3 to 1, as WCAG 2 asks of text and graphics.
 const STYLE: &str = "\
 <style>
+polyline { fill-opacity: 0; stroke-width: 2 }
 .ground { fill: #ffffff } .text { fill: #1f2328 } .figure { fill: #57606a }
 .memcached { fill: #8491a0 } .nuthatch { fill: #1a7f4b } .bare { fill: #57606a } .redis { fill: #c4473a }
+.twemproxy { fill: #c4473a; stroke: #c4473a } .router { fill: #57606a; stroke: #57606a } .tier { fill: #1a7f4b; stroke: #1a7f4b }
 @media (prefers-color-scheme: dark) {
 .ground { fill: #0d1117 } .text { fill: #e6edf3 } .figure { fill: #9aa5b1 }
 .memcached { fill: #6e7b8a } .nuthatch { fill: #3fb97c } .bare { fill: #b4bec9 } .redis { fill: #e5695c }
+.twemproxy { fill: #e5695c; stroke: #e5695c } .router { fill: #b4bec9; stroke: #b4bec9 } .tier { fill: #3fb97c; stroke: #3fb97c }
 }
 </style>
 ";
@@ -40,24 +46,7 @@ const STYLE: &str = "\
 pub(super) fn bars(table: &Table, contenders: &Contenders) -> String {
     let rows: Vec<_> = table.rows.iter().filter(|row| row.charted).collect();
     let height = TOP + rows.len() * (table.who.len() * BAR + GAP);
-    let title = escape(&format!("{}{}", table.title, table.chart.map_or("", |chart| chart.caption)));
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
-         <title>{title}</title>\n{STYLE}<rect class=\"ground\" width=\"{WIDTH}\" height=\"{height}\"/>\n\
-         <text class=\"text\" x=\"12\" y=\"24\" font-size=\"16\" font-weight=\"bold\">{title}</text>\n"
-    );
-    let mut x = LABEL;
-    for &who in &table.who {
-        let name = contenders.name(who);
-        let _ = writeln!(
-            svg,
-            "<rect class=\"{}\" x=\"{x}\" y=\"36\" width=\"11\" height=\"11\"/><text class=\"text\" x=\"{}\" y=\"46\">{}</text>",
-            class(who),
-            x + 16,
-            escape(&name)
-        );
-        x += 16 + 30 + name.len() * 7;
-    }
+    let mut svg = head(table, contenders, height);
     let mut y = TOP;
     for row in rows {
         let figures: Vec<(Who, f64)> = table
@@ -92,7 +81,30 @@ pub(super) fn bars(table: &Table, contenders: &Contenders) -> String {
     svg + "</svg>\n"
 }
 
-fn escape(text: &str) -> String {
+/// The beginning of a picture: its ground, the table's title, and which colour is whose.
+pub(super) fn head(table: &Table, contenders: &Contenders, height: usize) -> String {
+    let title = escape(&format!("{}{}", table.title, table.chart.map_or("", |chart| chart.caption)));
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+         <title>{title}</title>\n{STYLE}<rect class=\"ground\" width=\"{WIDTH}\" height=\"{height}\"/>\n\
+         <text class=\"text\" x=\"12\" y=\"24\" font-size=\"16\" font-weight=\"bold\">{title}</text>\n"
+    );
+    let mut x = LABEL;
+    for &who in &table.who {
+        let name = contenders.name(who);
+        let _ = writeln!(
+            svg,
+            "<rect class=\"{}\" x=\"{x}\" y=\"36\" width=\"11\" height=\"11\"/><text class=\"text\" x=\"{}\" y=\"46\">{}</text>",
+            class(who),
+            x + 16,
+            escape(&name)
+        );
+        x += 16 + 30 + name.len() * 7;
+    }
+    svg
+}
+
+pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 

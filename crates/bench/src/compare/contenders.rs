@@ -16,6 +16,30 @@ pub(crate) enum Who {
     Bare,
     /// Another kind of cache, as a point of reference.
     Redis,
+    /// A proxy before a fleet.
+    Twemproxy,
+    /// A Nuthatch before a fleet that keeps no copies.
+    Router,
+    /// A Nuthatch before a fleet that does.
+    Tier,
+    /// No server: what would be best.
+    Ideal,
+}
+
+impl Who {
+    /// What it is called in the heading of a ratio.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Who::Memcached => "memcached",
+            Who::Nuthatch => "nuthatch",
+            Who::Bare => "bare loop",
+            Who::Redis => "redis-server",
+            Who::Twemproxy => "twemproxy",
+            Who::Router => "nuthatch router",
+            Who::Tier => "nuthatch tier",
+            Who::Ideal => "ideal",
+        }
+    }
 }
 
 /// All servers of a comparison.
@@ -71,6 +95,13 @@ pub(crate) struct Server {
     _scratch: Scratch,
 }
 
+impl Server {
+    /// With the directory that it has files in.
+    pub(crate) fn new(launched: Launched, scratch: Scratch) -> Server {
+        Server { launched, _scratch: scratch }
+    }
+}
+
 impl Contenders {
     pub(crate) fn find(settings: &Settings) -> Result<Contenders, Failure> {
         let said = Command::new(&settings.memcached)
@@ -104,10 +135,13 @@ impl Contenders {
     pub(crate) fn name(&self, who: Who) -> String {
         match who {
             Who::Memcached => format!("memcached {}", self.memcached_version),
-            Who::Nuthatch => "nuthatch".to_owned(),
-            Who::Bare => "bare loop".to_owned(),
-            Who::Redis => "redis-server".to_owned(),
+            _ => who.word().to_owned(),
         }
+    }
+
+    /// This program.
+    pub(crate) fn nuthatch(&self) -> &Path {
+        &self.nuthatch
     }
 
     /// Starts one and waits for its first answer.
@@ -115,7 +149,13 @@ impl Contenders {
         let scratch = Scratch::new()?;
         let address = if start.is_unix { scratch.socket("sock") } else { free_port()? };
         let command = self.command(who, start, &address);
-        Ok(Server { launched: Launched::start(command, address)?, _scratch: scratch })
+        Ok(Server::new(Launched::start(command, address)?, scratch))
+    }
+
+    /// Starts one that listens on `address`, where another did before.
+    pub(crate) fn start_at(&self, who: Who, start: Start, address: Address) -> Result<Server, Failure> {
+        let command = self.command(who, start, &address);
+        Ok(Server::new(Launched::start(command, address)?, Scratch::new()?))
     }
 
     fn command(&self, who: Who, start: Start, address: &Address) -> Vec<String> {
@@ -159,6 +199,9 @@ impl Contenders {
                 words.extend(["--save", "", "--appendonly", "no", "--loglevel", "warning"].map(str::to_owned));
                 words.extend(["--maxmemory".to_owned(), format!("{}mb", start.memory_mib)]);
                 words.extend(["--maxmemory-policy", "allkeys-lru"].map(str::to_owned));
+            }
+            Who::Twemproxy | Who::Router | Who::Tier | Who::Ideal => {
+                unreachable!("what stands before a fleet is started with its configuration file, by `fronts`")
             }
         }
         words

@@ -100,8 +100,7 @@ pub(crate) fn pick<T>(all: &[Rounds<T>], number: impl Fn(&T) -> f64) -> Vec<Samp
     all.iter().map(|one| Samples { who: one.who, rounds: one.rounds.iter().map(&number).collect() }).collect()
 }
 
-/// One load on each server in turns, `rounds` times, with a fresh server each time. Each round begins with another server, so
-/// that none is always measured on a machine that has just been idle.
+/// One load on each server in turns, `rounds` times, with a fresh server each time.
 pub(crate) fn in_turns<T>(
     contenders: &Contenders,
     who: &[Who],
@@ -109,12 +108,21 @@ pub(crate) fn in_turns<T>(
     rounds: usize,
     mut measure: impl FnMut(&Server) -> Result<T, Failure>,
 ) -> Result<Vec<Rounds<T>>, Failure> {
+    take_turns(who, rounds, |who| measure(&contenders.start(who, start)?))
+}
+
+/// One measurement of each in turns, `rounds` times. Each round begins with another, so that none is always measured on a machine
+/// that has just been idle.
+pub(crate) fn take_turns<T>(
+    who: &[Who],
+    rounds: usize,
+    mut measure: impl FnMut(Who) -> Result<T, Failure>,
+) -> Result<Vec<Rounds<T>>, Failure> {
     let mut all: Vec<Rounds<T>> = who.iter().map(|&who| Rounds { who, rounds: Vec::new() }).collect();
     for round in 0..rounds {
         for turn in 0..all.len() {
             let index = (round + turn) % all.len();
-            let server = contenders.start(all[index].who, start)?;
-            let outcome = measure(&server)?;
+            let outcome = measure(all[index].who)?;
             all[index].rounds.push(outcome);
         }
     }

@@ -7,8 +7,12 @@
 mod charts;
 mod contenders;
 mod cpu;
+mod fleet;
+mod fronts;
 mod items;
 mod measure;
+mod outage;
+mod plot;
 mod reference;
 mod traces;
 mod write;
@@ -28,7 +32,7 @@ use write::Table;
 #[command(
     name = "nuthatch bench compare",
     about = "Measures Nuthatch beside a memcached on this machine, in turns: CPU time per request, throughput, latency, items\n\
-             held, memory, misses on traces, start. Writes a page with the commands and pictures. It starts and ends all\n\
+             held, memory, misses on traces, start; what stands before a fleet. Writes a page with the commands and pictures. It starts and ends all\n\
              servers itself, on loopback, and takes about half an hour."
 )]
 pub(crate) struct Settings {
@@ -53,7 +57,7 @@ pub(crate) struct Settings {
     /// make what is filled and replayed N times smaller, to try the comparison itself
     #[arg(long, value_name = "N", default_value = "1", value_parser = number::<u32>(1..=1000))]
     shrink: u32,
-    /// some of cpu,throughput,latency,items,traces,change,expiry,start,drupal,reference, such as cpu,traces
+    /// some of cpu,throughput,latency,items,traces,change,expiry,start,drupal,reference,fleet, such as cpu,traces
     #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = part)]
     only: Vec<String>,
     /// do not say what is being measured
@@ -73,6 +77,10 @@ const PARTS: &[Part] = &[
     Part { name: "start", run: cpu::start },
     Part { name: "drupal", run: cpu::drupal },
     Part { name: "reference", run: reference::reference },
+    Part { name: "fleet", run: fleet::cpu },
+    Part { name: "fleet", run: fleet::local },
+    Part { name: "fleet", run: fleet::moved },
+    Part { name: "fleet", run: outage::outage },
 ];
 
 struct Part {
@@ -88,8 +96,11 @@ fn part(text: &str) -> Result<String, String> {
     }
 }
 
+/// Each once: a part may have several tables.
 fn part_names() -> Vec<&'static str> {
-    PARTS.iter().map(|part| part.name).collect()
+    let mut names: Vec<&str> = PARTS.iter().map(|part| part.name).collect();
+    names.dedup();
+    names
 }
 
 /// Measures, and writes the results. Returns the page that was written.
@@ -126,7 +137,7 @@ mod tests {
         assert_eq!(
             read(&["--only", "cpus"]).unwrap_err(),
             "bench: --only cpus: expected some of \
-             cpu,throughput,latency,items,traces,change,expiry,start,drupal,reference"
+             cpu,throughput,latency,items,traces,change,expiry,start,drupal,reference,fleet"
         );
         let help = flags::help::<Settings>();
         assert!(help.contains(&part_names().join(",")), "help names every part");

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::Command;
 
 use super::Settings;
-use super::charts;
 use super::contenders::{Contenders, Place, Start, Who};
 use super::measure::{Samples, ratio};
+use super::{charts, plot};
 use crate::failure::Failure;
 
 /// What a ratio should be.
@@ -41,7 +41,7 @@ pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) decimals: usize,
     pub(crate) samples: Vec<Samples>,
-    /// What the ratio of Nuthatch to memcached should be.
+    /// What the ratio of the two that are compared should be.
     pub(crate) bar: Option<Bar>,
     /// At most how many times the bare loop's figure.
     pub(crate) limit: Option<f64>,
@@ -94,6 +94,19 @@ pub(crate) struct Table {
     pub(crate) summary: Option<Summary>,
     pub(crate) commands: Vec<String>,
     pub(crate) chart: Option<Chart>,
+    /// What the picture is of, if not of the rows.
+    pub(crate) course: Option<Course>,
+    /// Whose figure is divided by whose.
+    pub(crate) compared: (Who, Who),
+}
+
+/// Figures between 0 and 1 that change with time.
+#[derive(Clone, Debug)]
+pub(crate) struct Course {
+    /// Of each: seconds and figure.
+    pub(crate) lines: Vec<(Who, Vec<[f64; 2]>)>,
+    /// Seconds, and what happened then.
+    pub(crate) marks: Vec<(f64, &'static str)>,
 }
 
 /// A picture of a table.
@@ -108,7 +121,18 @@ pub(crate) struct Chart {
 impl Table {
     pub(crate) fn new(title: &str, text: &str, who: Vec<Who>) -> Table {
         let (title, text) = (title.to_owned(), text.to_owned());
-        Table { title, text, who, rows: Vec::new(), summary: None, commands: Vec::new(), chart: None }
+        let compared = (Who::Nuthatch, Who::Memcached);
+        Table {
+            title,
+            text,
+            who,
+            rows: Vec::new(),
+            summary: None,
+            commands: Vec::new(),
+            chart: None,
+            course: None,
+            compared,
+        }
     }
 
     /// Notes the commands that started the servers.
@@ -144,7 +168,9 @@ impl Table {
         let mut head = vec!["".to_owned()];
         head.extend(names);
         let bars = |has_bar: bool| if has_bar { 2 } else { 1 };
-        head.extend(["nuthatch / memcached", "bar"].map(str::to_owned).into_iter().take(bars(has_bar)));
+        let (who, to) = self.compared;
+        let compared = format!("{} / {}", who.word(), to.word());
+        head.extend([compared, "bar".to_owned()].into_iter().take(bars(has_bar)));
         if has_limit {
             head.extend(["nuthatch / bare loop", "bar"].map(str::to_owned));
         }
@@ -152,8 +178,7 @@ impl Table {
         for row in &self.rows {
             let mut cells = vec![row.name.clone()];
             cells.extend(self.who.iter().map(|&who| row.cell(who)));
-            let to_memcached = ratio(&row.samples, Who::Nuthatch, Who::Memcached);
-            cells.extend(judged(to_memcached, row.bar).into_iter().take(bars(has_bar)));
+            cells.extend(judged(ratio(&row.samples, who, to), row.bar).into_iter().take(bars(has_bar)));
             if has_limit {
                 cells.extend(judged(ratio(&row.samples, Who::Nuthatch, Who::Bare), row.limit.map(Bar::AtMost)));
             }
@@ -208,10 +233,16 @@ pub(crate) fn results(settings: &Settings, contenders: &Contenders, tables: &[Ta
     for table in tables {
         if let Some(chart) = table.chart {
             let path = settings.out.join(format!("{}.svg", chart.name));
-            fs::write(&path, charts::bars(table, contenders)).map_err(|error| failed(&path, error))?;
+            let picture = match &table.course {
+                Some(course) => plot::lines(table, course, contenders),
+                None => charts::bars(table, contenders),
+            };
+            fs::write(&path, picture).map_err(|error| failed(&path, error))?;
         }
     }
-    let path = settings.out.join(format!("{}-{}.md", machine.date, machine.slug()));
+    // Some of the parts do not take the place of all of them.
+    let parts: String = settings.only.iter().map(|part| format!("-{part}")).collect();
+    let path = settings.out.join(format!("{}-{}{parts}.md", machine.date, machine.slug()));
     fs::write(&path, &page).map_err(|error| failed(&path, error))?;
     Ok(page)
 }
