@@ -114,3 +114,46 @@ fn memcached_source() -> PathBuf {
     let built = clients.join(format!("memcached-{version}"));
     if built.join("memcached-debug").exists() { built } else { clients.join("memcached-source/source") }
 }
+
+#[test]
+#[ignore = "needs what scripts/install-test-deps.sh installs; `make test` runs it"]
+fn php_stores_and_reads_through_the_example_for_drupal() {
+    sidecar("drupal");
+}
+
+#[test]
+#[ignore = "needs what scripts/install-test-deps.sh installs; `make test` runs it"]
+fn php_stores_and_reads_through_the_example_for_mediawiki() {
+    sidecar("mediawiki");
+}
+
+/// Starts an example's configuration file before servers of this test's, on sockets and ports of its own, and has PHP use it as
+/// the example's PHP file says.
+fn sidecar(example: &str) {
+    if spawn::other_server().is_some() {
+        println!("not run: memcached stands before no fleet");
+        return;
+    }
+    let file = program::repository().join("examples").join(example).join("nuthatch.toml");
+    let mut text = std::fs::read_to_string(&file).expect("the example is in the repository");
+    let fleet: Vec<_> = (0..3).map(|_| Launch::real_memcached().start()).collect();
+    for (number, server) in fleet.iter().enumerate() {
+        text = text.replace(&format!("10.0.0.4{number}:11211"), &server.address().to_string());
+    }
+    for port in 11211..=11213 {
+        text = text.replace(&format!("memcached = \"127.0.0.1:{port}\""), "memcached = \"127.0.0.1:0\"");
+    }
+    text = text.replace("/run/nuthatch/", "{dir}/");
+    assert!(!text.contains("10.0.0.") && !text.contains(":1121"), "{text}");
+    let server =
+        Launch::nuthatch().file("nuthatch.toml", &text).args(["serve", "--config", "{dir}/nuthatch.toml"]).start();
+    let listed = std::fs::read_to_string(server.dir().join("ports")).expect("the server wrote its ports");
+    let ports: Vec<_> = listed.lines().filter_map(|line| line.strip_prefix("TCP INET: ")).collect();
+    let stdout = Program::new(&["php", "php/sidecar_test.php", example])
+        .env("SERVER", server.address().to_string())
+        .env("SERVERS", fleet[0].address().to_string())
+        .env("DIR", server.dir())
+        .env("PORTS", ports.join(" "))
+        .run(PATIENCE, || format!("the server wrote:\n{}", server.stderr()));
+    print!("{stdout}");
+}
