@@ -53,12 +53,6 @@ pub struct FleetSettings {
     pub shadow: Option<String>,
     /// The fleet that keys come from, one by one, as they are asked for.
     pub migrate_from: Option<String>,
-    /// How large values are compressed.
-    pub compression: Compression,
-    /// From how many bytes on.
-    pub compression_min: usize,
-    /// How large a value may be after it was expanded.
-    pub expanded_max: usize,
 }
 
 /// Where keys go.
@@ -148,9 +142,6 @@ impl FleetSettings {
             warm_from: None,
             shadow: None,
             migrate_from: None,
-            compression: Compression::None,
-            compression_min: 2000,
-            expanded_max: 8 << 20,
         }
     }
 }

@@ -1,80 +1,15 @@
-//! Lists that a name server keeps are followed, and stay when it goes. The name server is a small one of the test's own.
+//! Lists that a name server keeps are followed, and stay when it goes. The name server is the tests' own.
 
-use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nuthatch_fleet::membership::{Log, Members, Source, once};
 use nuthatch_fleet::{FleetSettings, ServerSpec};
-use tokio::net::UdpSocket;
+use nuthatch_testkit::NameServer;
+use nuthatch_testkit::name_server::{A, AAAA, SRV};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Types of records (RFC 1035, 3596, 2782).
-const A: u16 = 1;
-const AAAA: u16 = 28;
-const SRV: u16 = 33;
-
-/// Answers for a name and a type: the records' data. A name it does not have does not exist.
-type Zone = Arc<Mutex<HashMap<(String, u16), Vec<Vec<u8>>>>>;
-
-struct NameServer {
-    address: SocketAddr,
-    zone: Zone,
-    task: JoinHandle<()>,
-}
-
-impl NameServer {
-    async fn start() -> NameServer {
-        let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a free port");
-        let address = socket.local_addr().expect("it is bound");
-        let zone = Zone::default();
-        let records = zone.clone();
-        let task = tokio::spawn(async move {
-            let mut buffer = [0; 1500];
-            while let Ok((length, peer)) = socket.recv_from(&mut buffer).await {
-                let reply = reply(&buffer[..length], &records);
-                let _ = socket.send_to(&reply, peer).await;
-            }
-        });
-        NameServer { address, zone, task }
-    }
-
-    fn put(&self, name: &str, kind: u16, records: Vec<Vec<u8>>) {
-        self.zone.lock().expect("nobody panics").insert((name.to_owned(), kind), records);
-    }
-}
-
-/// The answer to a request of one question, which is echoed with the records.
-fn reply(request: &[u8], zone: &Zone) -> Vec<u8> {
-    let (mut at, mut labels) = (12, Vec::new());
-    while request[at] != 0 {
-        let end = at + 1 + usize::from(request[at]);
-        // Resolvers may mix cases, to be harder to lie to.
-        labels.push(String::from_utf8_lossy(&request[at + 1..end]).to_lowercase());
-        at = end;
-    }
-    let kind = u16::from_be_bytes([request[at + 1], request[at + 2]]);
-    let question = &request[12..at + 5];
-    let (name, zone) = (labels.join("."), zone.lock().expect("nobody panics"));
-    let exists = zone.keys().any(|(known, _)| *known == name);
-    let none = Vec::new();
-    let records = zone.get(&(name, kind)).unwrap_or(&none);
-    let mut reply = request[..2].to_vec();
-    // An authoritative response; 3 says that there is no such name.
-    reply.extend([0x85, if exists { 0x80 } else { 0x83 }, 0, 1, 0, records.len() as u8, 0, 0, 0, 0]);
-    reply.extend(question);
-    for record in records {
-        reply.extend([0xc0, 12]);
-        reply.extend(kind.to_be_bytes());
-        reply.extend([0, 1, 0, 0, 0, 60, 0, record.len() as u8]);
-        reply.extend(record);
-    }
-    reply
-}
 
 fn srv(priority: u16, weight: u16, port: u16, target: &str) -> Vec<u8> {
     let mut record = [priority, weight, port].map(u16::to_be_bytes).concat();
@@ -89,7 +24,7 @@ fn srv(priority: u16, weight: u16, port: u16, target: &str) -> Vec<u8> {
 fn settings(sources: &[&str], server: &NameServer) -> FleetSettings {
     FleetSettings {
         servers: sources.iter().map(|text| Source::parse(text).unwrap()).collect(),
-        resolvers: vec![server.address],
+        resolvers: vec![server.address()],
         refresh: Duration::from_millis(100),
         settle: Duration::ZERO,
         ..FleetSettings::named("shared")
@@ -121,7 +56,7 @@ async fn says(lines: &Mutex<Vec<String>>, part: &str) {
 
 #[tokio::test]
 async fn addresses_of_a_name_are_servers_in_their_own_order() {
-    let server = NameServer::start().await;
+    let server = NameServer::start();
     server.put("cache.example", A, vec![vec![10, 0, 0, 9], vec![10, 0, 0, 10]]);
     let v6 = "2001:db8::7".parse::<std::net::Ipv6Addr>().unwrap().octets().to_vec();
     server.put("cache.example", AAAA, vec![v6]);
@@ -133,7 +68,7 @@ async fn addresses_of_a_name_are_servers_in_their_own_order() {
 
 #[tokio::test]
 async fn targets_of_a_service_are_servers_with_weights() {
-    let server = NameServer::start().await;
+    let server = NameServer::start();
     let name = "_memcached._tcp.example";
     server.put(
         name,
@@ -147,7 +82,7 @@ async fn targets_of_a_service_are_servers_with_weights() {
 
 #[tokio::test]
 async fn a_list_follows_its_name_and_stays_when_the_name_goes() {
-    let server = NameServer::start().await;
+    let server = NameServer::start();
     server.put("cache.example", A, vec![vec![10, 0, 0, 1], vec![10, 0, 0, 2]]);
     let (log, lines) = log();
     let members = Members::follow(&settings(&["dns:cache.example"], &server), log);
@@ -158,7 +93,7 @@ async fn a_list_follows_its_name_and_stays_when_the_name_goes() {
     says(&lines, "fleet shared: 3 servers instead of 2: 10.0.0.1:11211, 10.0.0.2:11211, 10.0.0.3:11211").await;
     assert_eq!((members.counters().changes(), members.counters().failures()), (2, 0));
 
-    server.zone.lock().unwrap().clear();
+    server.clear();
     says(&lines, "fleet shared: dns:cache.example:11211: expected a list of servers: ").await;
     assert!(lines.lock().unwrap().last().unwrap().ends_with("; its last list stays"), "{lines:?}");
     assert!(members.counters().failures() > 0);
@@ -168,7 +103,7 @@ async fn a_list_follows_its_name_and_stays_when_the_name_goes() {
     says(&lines, "fleet shared: dns:cache.example:11211 answers again").await;
 
     // A name server that says nothing at all changes nothing either.
-    server.task.abort();
+    server.silence();
     let failures = members.counters().failures();
     let more = async {
         while members.counters().failures() == failures {
@@ -181,15 +116,15 @@ async fn a_list_follows_its_name_and_stays_when_the_name_goes() {
 
 #[tokio::test]
 async fn the_servers_of_the_file_are_there_at_once() {
-    let server = NameServer::start().await;
+    let server = NameServer::start();
     let members = Members::follow(&settings(&["a:1", "b:1 weight=2"], &server), log().0);
     assert_eq!(**members.lists().borrow(), [ServerSpec::new("a", 1), ServerSpec::new("b", 1).weighing(2)]);
 }
 
 #[tokio::test]
 async fn what_cannot_be_asked_is_a_sentence() {
-    let server = NameServer::start().await;
-    let etcd = format!("etcd:http://127.0.0.1:{}/p", server.address.port());
+    let server = NameServer::start();
+    let etcd = format!("etcd:http://127.0.0.1:{}/p", server.address().port());
     let error = once(&settings(&[&etcd], &server)).await.unwrap_err().to_string();
     assert!(error.starts_with(&format!("{etcd}: expected a list of servers: Connection refused")), "{error}");
     let error = once(&settings(&["dns:nowhere.example"], &server)).await.unwrap_err().to_string();

@@ -4,11 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use nuthatch_fleet::membership::Log;
 use tokio::task::AbortHandle;
 
 use crate::backend::Backend;
 use crate::backend::fleet::Fleet;
 use crate::backend::table::{Disabled, TableBackend};
+use crate::log::Level;
 use crate::pool::Pool;
 use crate::server::StartError;
 use crate::settings::{Policy, PoolSettings, Settings, TableSettings};
@@ -97,7 +99,8 @@ impl Backends {
             if let Some(fleet) = self.fleets.get(name) {
                 return Ok(Arc::clone(fleet) as _);
             }
-            let fleet = Fleet::new(wanted).map_err(|error| StartError::Fleet(name.to_owned(), error.to_string()))?;
+            let fleet = Fleet::new(wanted, &settings.fleets)
+                .map_err(|error| StartError::Fleet(name.to_owned(), error.to_string()))?;
             self.fleets.insert(name.to_owned(), Arc::clone(&fleet));
             return Ok(fleet as _);
         }
@@ -122,7 +125,7 @@ impl Backends {
         for wanted in &settings.fleets {
             let name = &wanted.name;
             let Some(fleet) = self.fleets.get(name) else { continue };
-            match fleet.change(wanted) {
+            match fleet.change(wanted, &settings.fleets) {
                 Ok(true) => changed.push(name.clone()),
                 Ok(false) => {}
                 Err(error) => failed.push(format!("fleet.{name}.{error}; it stays as it was")),
@@ -173,8 +176,17 @@ impl Backends {
         self.begin_following(live, shared);
     }
 
-    /// Has the backends of tiers that are not followed tell of changes, and no others.
+    /// Has the backends of tiers that are not followed tell of changes, and no others, and fleets follow their lists.
     pub(crate) fn begin_following(&mut self, live: &Live, shared: &Arc<Shared>) {
+        let weak = Arc::downgrade(shared);
+        let log: Log = Arc::new(move |sentence| {
+            if let Some(shared) = weak.upgrade() {
+                shared.log.line(Level::Warning, format_args!("{sentence}"));
+            }
+        });
+        for fleet in self.fleets.values() {
+            fleet.follow_lists(&log);
+        }
         self.followed.retain(|followed| is_in(&followed.tier, live));
         for tier in live.tiers.iter() {
             if self.followed.iter().any(|followed| Arc::ptr_eq(&followed.tier, tier)) {
@@ -198,6 +210,7 @@ impl Backends {
     pub(crate) fn stop(&mut self) {
         self.followed.clear();
         self.changed.clear();
+        self.fleets.values().for_each(|fleet| fleet.stop());
     }
 }
 

@@ -179,7 +179,7 @@ fn a_reload_changes_the_servers_of_a_fleet_and_forgets_what_lay_elsewhere() {
     client.ask("set k 0 0 6\r\nsecond\r\n", "STORED\r\n");
     assert_eq!((asked(&servers[0], "curr_items"), asked(&servers[1], "curr_items")), (1, 1));
     let mut bad = second;
-    bad.fleets[0].replicas = 2;
+    bad.fleets[0].servers = vec![Source::Server(ServerSpec::new("127.0.0.1", 1).weighing(0))];
     let reloaded = server.reload(&bad).expect("it reloads");
     assert_eq!(reloaded.failed.len(), 1, "{reloaded:?}");
     client.ask("get k\r\n", "VALUE k 0 6\r\nsecond\r\nEND\r\n");

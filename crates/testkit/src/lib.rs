@@ -20,6 +20,7 @@ pub mod dice;
 pub mod faulty;
 pub mod hostile;
 pub mod model;
+pub mod name_server;
 pub mod origin;
 pub mod program;
 pub mod spawn;
@@ -27,6 +28,7 @@ pub mod transcript;
 pub mod wire;
 
 pub use faulty::{Fault, Faulty};
+pub use name_server::NameServer;
 pub use spawn::{Address, Exit, Launch, Signal, Spawned};
 pub use transcript::Transcript;
 pub use wire::Conn;

@@ -9,20 +9,22 @@
 //! from a miss, serve what it still has, and say otherwise whom to blame.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::ThreadId;
 use std::time::Instant;
 
 use futures_util::future::join_all;
 use nuthatch_fleet::client::{
-    self, Client, Config, Error, MetaCode, MetaRequest, OnDown, Place, ServerAddr, ServerStats, Servers, Ticks, Ttl,
-    Verb, Want, Word, Write, Written,
+    self, Client, Error, MetaCode, MetaRequest, ServerStats, Ttl, Verb, Want, Word, Write, Written,
 };
-use nuthatch_fleet::membership::sources_are_fixed;
+use nuthatch_fleet::membership::{Log, Members};
 use nuthatch_fleet::placement::PlacementError;
-use nuthatch_fleet::{Compression, FleetSettings, OnFailure, Placement, Protocol, ServerSpec};
+use nuthatch_fleet::{FleetSettings, Protocol, ServerSpec};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
 
-use super::stream;
+use super::parts::{Parts, Step};
+use super::stream::{self, Watched};
 use super::{
     Arith, Backend, Changes, Done, Fetched, Item, Key, Later, Life, Marks, Meta, MetaAnswer, MetaVerb, Op, Outcome,
     Refusal, SetMode, Store,
@@ -32,108 +34,167 @@ use crate::per_worker::PerWorker;
 /// See the module.
 pub(crate) struct Fleet {
     name: Arc<str>,
-    /// What is in force; a reload changes it.
-    config: RwLock<Inforce>,
+    /// What is in force; reloads and lists that are kept elsewhere change it.
+    parts: RwLock<Parts>,
     clients: PerWorker<Mutex<Option<Mine>>>,
+    /// Whose changes are followed.
+    watched: watch::Sender<Watched>,
+    listed: Mutex<Vec<Listed>>,
 }
 
-#[derive(Clone)]
-struct Inforce {
-    settings: FleetSettings,
-    config: Config,
-}
-
-/// The client of the worker that runs on this thread.
+/// The clients of the worker that runs on this thread, by the number of their part; the fleet's own is first.
 struct Mine {
     thread: ThreadId,
-    client: Client,
+    clients: Vec<(usize, Client)>,
 }
 
-/// Why a fleet cannot stand behind a pool.
-#[derive(Debug)]
-pub(crate) enum FleetError {
-    /// A key says what pools cannot have yet.
-    NotYet(&'static str),
-    /// The servers cannot be placed.
-    Placement(PlacementError),
+/// A part's list that is kept elsewhere.
+struct Listed {
+    part: usize,
+    members: Members,
+    /// Takes its lists.
+    task: AbortHandle,
 }
 
-impl fmt::Display for FleetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FleetError::NotYet(key) => {
-                write!(f, "{key}: expected nothing that pools cannot have of their backend in this build")
-            }
-            FleetError::Placement(error) => error.fmt(f),
-        }
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }
 
 impl Fleet {
-    /// The fleet that `settings` describe. Nothing is connected before it is needed.
-    pub(crate) fn new(settings: &FleetSettings) -> Result<Arc<Fleet>, FleetError> {
-        let config = RwLock::new(Inforce { settings: settings.clone(), config: config_of(settings)? });
-        let name = format!("fleet {}", settings.name).into();
-        Ok(Arc::new(Fleet { name, config, clients: PerWorker::default() }))
+    /// The fleet that `settings`, one of `all`, describe. Nothing is connected before it is needed.
+    pub(crate) fn new(settings: &FleetSettings, all: &[FleetSettings]) -> Result<Arc<Fleet>, PlacementError> {
+        let parts = Parts::of(settings, all, None)?;
+        Ok(Arc::new(Fleet {
+            name: format!("fleet {}", settings.name).into(),
+            watched: watch::Sender::new(watched_of(&parts)),
+            parts: RwLock::new(parts),
+            clients: PerWorker::default(),
+            listed: Mutex::default(),
+        }))
     }
 
-    /// Has it be as `settings` say: whether anything is different. Other servers are taken on by the clients there are;
-    /// for anything else they are replaced, and answer what they were asked.
-    pub(crate) fn change(&self, settings: &FleetSettings) -> Result<bool, FleetError> {
-        let mut inforce = self.config.write().unwrap_or_else(PoisonError::into_inner);
-        if inforce.settings == *settings {
+    /// Has it be as `settings`, one of `all`, say: whether anything is different. Other servers are taken on by the clients
+    /// there are; for anything else they are replaced, and answer what they were asked. Where lists are kept elsewhere,
+    /// [`Fleet::follow_lists`] is to be called again; until they are told, those that were known stay.
+    pub(crate) fn change(&self, settings: &FleetSettings, all: &[FleetSettings]) -> Result<bool, PlacementError> {
+        let newer = Parts::of(settings, all, Some(&self.parts()))?;
+        if self.parts().are_as(&newer) {
             return Ok(false);
         }
-        let config = config_of(settings)?;
-        let of_servers = FleetSettings {
-            servers: settings.servers.clone(),
-            placement: settings.placement.clone(),
-            ..inforce.settings.clone()
-        };
-        let keeps_clients =
-            of_servers == *settings && settings.placement.namespace == inforce.settings.placement.namespace;
+        lock(&self.listed).clear();
+        let step = self.parts().step_to(&newer);
+        self.put_in_force(newer, &step);
+        Ok(true)
+    }
+
+    /// Begins to follow the lists that are kept elsewhere, unless they are followed. On the control thread.
+    pub(crate) fn follow_lists(self: &Arc<Self>, log: &Log) {
+        let mut listed = lock(&self.listed);
+        if !listed.is_empty() {
+            return;
+        }
+        for (part, settings) in self.parts().listed_elsewhere() {
+            let members = Members::follow(settings, Arc::clone(log));
+            let (mut lists, fleet, log) = (members.lists(), Arc::downgrade(self), Arc::clone(log));
+            let name = settings.name.clone();
+            let task = tokio::spawn(async move {
+                loop {
+                    let list = Arc::clone(&lists.borrow_and_update());
+                    let Some(fleet) = fleet.upgrade() else { return };
+                    if !list.is_empty()
+                        && let Err(error) = fleet.take(part, &list)
+                    {
+                        log(&format!("fleet {name}: {error}; its last list stays"));
+                    }
+                    drop(fleet);
+                    if lists.changed().await.is_err() {
+                        return;
+                    }
+                }
+            });
+            listed.push(Listed { part, members, task: task.abort_handle() });
+        }
+    }
+
+    /// Ends what [`Fleet::follow_lists`] began.
+    pub(crate) fn stop(&self) {
+        lock(&self.listed).clear();
+    }
+
+    fn take(&self, part: usize, servers: &[ServerSpec]) -> Result<(), PlacementError> {
+        let mut newer = self.parts().clone();
+        let step = newer.take(part, servers)?;
+        self.put_in_force(newer, &step);
+        Ok(())
+    }
+
+    /// Only the control thread calls this.
+    fn put_in_force(&self, newer: Parts, step: &Step) {
+        let watched = watched_of(&newer);
+        let mut parts = self.parts.write().unwrap_or_else(PoisonError::into_inner);
         for (_, mine) in self.clients.iter() {
             let mut mine = lock(mine);
-            match &*mine {
-                Some(Mine { client, .. }) if keeps_clients => client.set_servers(&config.servers),
-                _ => *mine = None,
+            match (step, &*mine) {
+                (Step::Nothing, _) | (_, None) => {}
+                (Step::Replace, _) => *mine = None,
+                (Step::Servers(lists), Some(Mine { clients, .. })) => {
+                    for (part, client) in clients {
+                        if let Some((_, servers)) = lists.iter().find(|(of, _)| of == part) {
+                            client.set_servers(servers);
+                        }
+                    }
+                }
             }
         }
-        *inforce = Inforce { settings: settings.clone(), config };
-        Ok(true)
+        *parts = newer;
+        drop(parts);
+        // Copies of what lives elsewhere by now are forgotten by whoever follows.
+        self.watched.send_if_modified(|before| {
+            let differs = *before != watched;
+            *before = watched;
+            differs
+        });
     }
 
     /// The calling worker's client.
     fn client(&self, worker: usize) -> Result<Client, Refusal> {
         let thread = std::thread::current().id();
+        // In this order everywhere.
+        let parts = self.parts();
         let mut mine = lock(self.clients.of(worker));
-        if let Some(Mine { thread: made_on, client }) = &*mine
+        if let Some(Mine { thread: made_on, clients }) = &*mine
             && *made_on == thread
+            && let Some((_, client)) = clients.first()
         {
             return Ok(client.clone());
         }
+        if let Some(lacking) = parts.lacks() {
+            return Err(Refusal::down(format_args!("{}: the servers of fleet {lacking} are not known yet", self.name)));
+        }
         // The first request of a worker, or of one that has taken the place of another whose runtime is gone.
-        let config = self.inforce().config.clone();
-        let client = Client::new(config).map_err(|error| self.refusal(&error))?;
-        *mine = Some(Mine { thread, client: client.clone() });
+        let clients = parts.clients().map_err(|error| refusal(&self.name, &error))?;
+        let Some((_, client)) = clients.first().cloned() else { return Err(refusal(&self.name, &Error::NoServers)) };
+        *mine = Some(Mine { thread, clients });
         Ok(client)
     }
 
-    fn inforce(&self) -> std::sync::RwLockReadGuard<'_, Inforce> {
-        self.config.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn refusal(&self, error: &Error) -> Refusal {
-        refusal(&self.name, error)
+    fn parts(&self) -> RwLockReadGuard<'_, Parts> {
+        self.parts.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a request needs.
     fn asking(&self, worker: usize) -> Result<Asking, Refusal> {
         let client = self.client(worker)?;
-        let inforce = self.inforce();
-        let (protocol, namespace) = (inforce.settings.protocol, inforce.settings.placement.namespace.as_slice().into());
-        Ok(Asking { client, name: Arc::clone(&self.name), protocol, namespace })
+        let parts = self.parts();
+        let (protocol, has_copies) = (parts.settings().protocol, parts.settings().replicas > 0);
+        Ok(Asking { client, name: Arc::clone(&self.name), protocol, has_copies })
     }
+}
+
+fn watched_of(parts: &Parts) -> Watched {
+    Watched { servers: parts.servers(), namespace: parts.settings().placement.namespace.clone() }
 }
 
 impl Backend for Fleet {
@@ -156,36 +217,44 @@ impl Backend for Fleet {
     }
 
     fn follow(self: Arc<Self>, changes: Box<dyn Changes>) -> Option<Later<()>> {
-        let watched = move || {
-            let inforce = self.inforce();
-            let servers = inforce.config.servers.list.clone();
-            (servers, inforce.settings.placement.namespace.clone())
-        };
-        Some(Box::pin(stream::follow(watched, changes)))
+        Some(Box::pin(stream::follow(self.watched.subscribe(), changes)))
     }
 
     fn tick(&self) {
         let now = Instant::now();
         for (_, mine) in self.clients.iter() {
             // Not under the lock: whoever is overdue is answered by this.
-            let client = lock(mine).as_ref().map(|mine| mine.client.clone());
-            if let Some(client) = client {
+            let clients = lock(mine).as_ref().map(|mine| mine.clients.clone());
+            for (_, client) in clients.into_iter().flatten() {
                 client.tick(now);
             }
         }
     }
 
     fn counters(&self, show: &mut dyn FnMut(&str, &dyn fmt::Display)) {
-        let mut all: Vec<ServerStats> = Vec::new();
+        let parts = self.parts();
+        for Listed { part, members, .. } in lock(&self.listed).iter() {
+            let (prefix, counters) = (parts.prefix(*part), members.counters());
+            for (name, value) in
+                [("changes", counters.changes()), ("failures", counters.failures()), ("flaps", counters.flaps())]
+            {
+                show(&format!("{prefix}list_{name}"), &value);
+            }
+        }
+        let mut all: Vec<(String, ServerStats)> = Vec::new();
         for (_, mine) in self.clients.iter() {
-            for stats in lock(mine).as_ref().map(|mine| mine.client.counters()).unwrap_or_default() {
-                match all.iter_mut().find(|sum| sum.server == stats.server) {
-                    Some(sum) => add(sum, &stats),
-                    None => all.push(stats),
+            let clients = lock(mine).as_ref().map(|mine| mine.clients.clone());
+            for (part, client) in clients.into_iter().flatten() {
+                let prefix = parts.prefix(part);
+                for stats in client.counters() {
+                    match all.iter_mut().find(|(of, sum)| *of == prefix && sum.server == stats.server) {
+                        Some((_, sum)) => add(sum, &stats),
+                        None => all.push((prefix.clone(), stats)),
+                    }
                 }
             }
         }
-        for sum in &all {
+        for (prefix, sum) in &all {
             let latency_us = sum.latency_mean().as_micros() as u64;
             for (name, value) in [
                 ("in_flight", sum.in_flight),
@@ -205,9 +274,9 @@ impl Backend for Fleet {
                 ("bytes_in", sum.bytes_in),
                 ("latency_mean_us", latency_us),
             ] {
-                show(&format!("{}:{name}", sum.label), &value);
+                show(&format!("{prefix}{}:{name}", sum.label), &value);
             }
-            show(&format!("{}:state", sum.label), &format_args!("{:?}", sum.state));
+            show(&format!("{prefix}{}:state", sum.label), &format_args!("{:?}", sum.state));
         }
     }
 }
@@ -244,19 +313,20 @@ struct Asking {
     client: Client,
     name: Arc<str>,
     protocol: Protocol,
-    namespace: Box<[u8]>,
+    /// Items are on several servers.
+    has_copies: bool,
 }
 
 impl Asking {
-    /// The key as the servers know it.
-    fn named(&self, key: &[u8]) -> Vec<u8> {
-        [&self.namespace[..], key].concat()
+    fn want(&self) -> Want {
+        if self.protocol == Protocol::Meta { Want::ALL } else { Want::CAS }
     }
 
     /// Whether `key` is better asked for by a meta command.
     fn by_meta(&self, key: &[u8]) -> bool {
         match self.protocol {
-            Protocol::Meta => true,
+            // A meta command as it is goes to the key's own server, and its copies only lose by it.
+            Protocol::Meta => !self.has_copies,
             // The text commands cannot carry every key.
             Protocol::Text => !is_text(key),
             Protocol::Binary => false,
@@ -264,15 +334,14 @@ impl Asking {
     }
 
     async fn get(&self, keys: &[Key]) -> Vec<Fetched> {
-        let keys: Vec<Vec<u8>> = keys.iter().map(|key| self.named(key)).collect();
         if keys.iter().any(|key| self.by_meta(key)) {
             return join_all(keys.iter().map(|key| self.get_by_meta(key, b"v f c t"))).await;
         }
-        if let [key] = &keys[..] {
-            return vec![self.fetched(self.client.get(key, Want::CAS).await)];
+        if let [key] = keys {
+            return vec![self.fetched(self.client.get(key, self.want()).await)];
         }
-        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-        let found = self.client.get_many(&keys, Want::CAS).await;
+        let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+        let found = self.client.get_many(&keys, self.want()).await;
         found.into_iter().map(|found| self.fetched(found)).collect()
     }
 
@@ -325,18 +394,18 @@ impl Asking {
     }
 
     async fn apply(&self, op: &Op) -> Done {
-        let Some(key) = op.key().map(|key| self.named(key)) else {
+        let Some(key) = op.key() else {
             let Op::Flush { delay } = op else { return Err(self.unknown()) };
             let delay = Some(clamped(*delay)).filter(|delay| *delay > 0);
             let flushed = self.client.flush_all(delay).await;
             return flushed.map(|()| Outcome::Flushed).map_err(|error| refusal(&self.name, &error));
         };
-        let by_meta = self.by_meta(&key);
+        let by_meta = self.by_meta(key);
         let write = match op {
             Op::Store(Store { mode, compare, flags, exptime, value, .. }) => {
                 let is_plain_cas = *mode == SetMode::Set;
                 if by_meta || self.protocol == Protocol::Text && compare.is_some() && !is_plain_cas {
-                    return self.store_by_meta(&key, op).await;
+                    return self.store_by_meta(key, op).await;
                 }
                 let verb = match mode {
                     SetMode::Set => Verb::Set,
@@ -346,46 +415,46 @@ impl Asking {
                     SetMode::Prepend => Verb::Prepend,
                 };
                 let exptime = clamped(*exptime);
-                Write::Store(client::Store { verb, key: &key, value, flags: *flags, exptime, cas: *compare })
+                Write::Store(client::Store { verb, key, value, flags: *flags, exptime, cas: *compare })
             }
             Op::Delete { compare, .. } => {
                 if by_meta || self.protocol == Protocol::Text && compare.is_some() {
                     let flags = compare.map(|cas| format!("C{cas}")).unwrap_or_default();
-                    let answer = self.meta(Word::Delete, &key, flags.as_bytes(), b"").await?;
+                    let answer = self.meta(Word::Delete, key, flags.as_bytes(), b"").await?;
                     return Ok(match answer.code {
                         MetaCode::Hd => Outcome::Deleted,
                         MetaCode::Ex => Outcome::Exists,
                         _ => Outcome::NotFound,
                     });
                 }
-                Write::Delete { key: &key, cas: *compare }
+                Write::Delete { key, cas: *compare }
             }
             Op::Arith(arith) => {
                 let is_plain = arith.initial.is_none() || self.protocol != Protocol::Text;
                 if by_meta || !is_plain || arith.compare.is_some() {
-                    return self.count_by_meta(&key, arith).await;
+                    return self.count_by_meta(key, arith).await;
                 }
                 let initial = arith.initial.map(|(value, exptime)| (value, clamped(exptime)));
-                Write::Arith(client::Arith { key: &key, down: arith.decrement, delta: arith.delta, initial })
+                Write::Arith(client::Arith { key, down: arith.decrement, delta: arith.delta, initial })
             }
-            Op::Touch { exptime, .. } if self.protocol == Protocol::Binary || is_text(&key) => {
-                Write::Touch { key: &key, exptime: clamped(*exptime) }
+            Op::Touch { exptime, .. } if self.protocol == Protocol::Binary || is_text(key) => {
+                Write::Touch { key, exptime: clamped(*exptime) }
             }
             Op::Touch { exptime, .. } => {
                 let flags = format!("T{}", clamped(*exptime));
-                let answer = self.meta(Word::Get, &key, flags.as_bytes(), b"").await?;
+                let answer = self.meta(Word::Get, key, flags.as_bytes(), b"").await?;
                 return Ok(if answer.code == MetaCode::Hd { Outcome::Touched } else { Outcome::NotFound });
             }
             Op::GetAndTouch { exptime, .. } => {
                 let exptime = clamped(*exptime);
                 let found = if by_meta {
-                    self.get_by_meta(&key, format!("v f c t T{exptime}").as_bytes()).await
+                    self.get_by_meta(key, format!("v f c t T{exptime}").as_bytes()).await
                 } else {
-                    self.fetched(self.client.get_and_touch(&key, exptime, Want::CAS).await)
+                    self.fetched(self.client.get_and_touch(key, exptime, self.want()).await)
                 };
                 return found.map(|found| found.map_or(Outcome::NotFound, Outcome::Item));
             }
-            Op::Meta(meta) => return self.pass_on(&key, meta).await,
+            Op::Meta(meta) => return self.pass_on(key, meta).await,
             _ => return Err(self.unknown()),
         };
         self.written(op, self.client.write(write).await)
@@ -530,85 +599,6 @@ fn is_text(key: &[u8]) -> bool {
     key.iter().all(|&byte| byte > b' ' && byte != 0x7f)
 }
 
-fn lock(mine: &Mutex<Option<Mine>>) -> MutexGuard<'_, Option<Mine>> {
-    mine.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Where keys live, as clients ask for it: with the namespace in front.
-#[derive(Debug)]
-struct Placed {
-    placement: Placement,
-    namespace_bytes: usize,
-}
-
-impl Placed {
-    fn own<'k>(&self, key: &'k [u8]) -> &'k [u8] {
-        key.get(self.namespace_bytes..).unwrap_or(key)
-    }
-}
-
-impl Place for Placed {
-    fn first(&self, key: &[u8]) -> usize {
-        self.placement.server_of(self.own(key))
-    }
-
-    fn order(&self, key: &[u8], visit: &mut dyn FnMut(usize) -> bool) {
-        for server in self.placement.candidates(self.own(key)) {
-            if !visit(server) {
-                return;
-            }
-        }
-    }
-}
-
-fn address(server: &ServerSpec) -> ServerAddr {
-    if server.is_unix() { ServerAddr::unix(&server.host) } else { ServerAddr::tcp(&server.host, server.port) }
-}
-
-fn servers_of(settings: &FleetSettings, servers: &[ServerSpec]) -> Result<Servers, FleetError> {
-    let placement = Placement::new(&settings.placement, servers).map_err(FleetError::Placement)?;
-    let namespace_bytes = settings.placement.namespace.len();
-    let list = servers.iter().map(address).collect();
-    Ok(Servers { list, place: Arc::new(Placed { placement, namespace_bytes }) })
-}
-
-fn config_of(settings: &FleetSettings) -> Result<Config, FleetError> {
-    let fixed = sources_are_fixed(&settings.servers).ok_or(FleetError::NotYet("servers"))?;
-    for (key, is_said) in [
-        ("replicas", settings.replicas > 0),
-        ("warm_from", settings.warm_from.is_some()),
-        ("shadow", settings.shadow.is_some()),
-        ("migrate_from", settings.migrate_from.is_some()),
-        ("compression", settings.compression != Compression::None),
-        ("auto_eject", settings.auto_eject),
-    ] {
-        if is_said {
-            return Err(FleetError::NotYet(key));
-        }
-    }
-    let on_down = match settings.on_failure {
-        OnFailure::Miss => OnDown::Error,
-        OnFailure::Next => OnDown::Next,
-        OnFailure::Spare => OnDown::Spare {
-            servers: servers_of(settings, &settings.spare)?,
-            ttl_seconds_max: u32::try_from(settings.spare_ttl.as_secs()).unwrap_or(u32::MAX),
-        },
-    };
-    Ok(Config {
-        protocol: match settings.protocol {
-            Protocol::Text => client::Protocol::Text,
-            Protocol::Meta => client::Protocol::Meta,
-            Protocol::Binary => client::Protocol::Binary,
-        },
-        connections: settings.connections,
-        connect_timeout: settings.connect_timeout,
-        read_timeout: settings.read_timeout,
-        timeout: settings.timeout,
-        failure_limit: settings.failure_limit,
-        retry_timeout: settings.retry_timeout,
-        dead_timeout: settings.dead_timeout.max(settings.retry_timeout),
-        on_down,
-        ticks: Ticks::Caller,
-        ..Config::new(servers_of(settings, &fixed)?)
-    })
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

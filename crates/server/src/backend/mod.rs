@@ -6,6 +6,7 @@
 //! asked by its pool's tier alone and holds no lock while anyone waits.
 
 pub(crate) mod fleet;
+pub(crate) mod parts;
 mod stream;
 pub mod table;
 

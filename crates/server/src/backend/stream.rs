@@ -13,12 +13,13 @@ use nuthatch_fleet::client::ServerAddr;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc::{Sender, channel};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::Changes;
 
-/// Between two looks at whether the servers are still the same, and two tries at one that is away.
+/// Between two tries at a server that is away.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// How long connecting may take, and the answer to `watch`.
@@ -46,10 +47,22 @@ enum Line {
     Unknown,
 }
 
-/// Follows the servers that `watched` names, with the namespace of their keys, for ever.
-pub(super) async fn follow(watched: impl Fn() -> (Vec<ServerAddr>, Vec<u8>), mut changes: Box<dyn Changes>) {
+/// Whose changes are followed.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Watched {
+    /// None while they are not known.
+    pub(super) servers: Vec<ServerAddr>,
+    /// What stands before every key.
+    pub(super) namespace: Vec<u8>,
+}
+
+/// Follows the servers that `watched` names, until it is gone.
+pub(super) async fn follow(mut watched: watch::Receiver<Watched>, mut changes: Box<dyn Changes>) {
     loop {
-        let (servers, namespace) = watched();
+        let Watched { servers, namespace } = watched.borrow_and_update().clone();
+        if servers.is_empty() {
+            changes.following(false, "the servers are not known yet");
+        }
         let mut stands: Vec<Result<&'static str, String>> = vec![Err("not connected yet".to_owned()); servers.len()];
         let (news, mut heard) = channel(WAITING_MAX);
         // Dropped, it ends what it started.
@@ -58,26 +71,30 @@ pub(super) async fn follow(watched: impl Fn() -> (Vec<ServerAddr>, Vec<u8>), mut
             watches.spawn(watch(number, server.clone(), news.clone()));
         }
         loop {
-            match timeout(PAUSE, heard.recv()).await {
-                Ok(Some(News::Changed(key))) => {
+            let told = tokio::select! {
+                biased;
+                changed = watched.changed() => match changed {
+                    Ok(()) => break,
+                    Err(_) => return,
+                },
+                Some(told) = heard.recv() => told,
+            };
+            match told {
+                News::Changed(key) => {
                     if let Some(key) = key.strip_prefix(&namespace[..]) {
                         changes.changed(key);
                     }
                 }
-                Ok(Some(News::Gap)) => changes.gap(),
-                Ok(Some(News::Stands(number, how))) => {
+                News::Gap => changes.gap(),
+                News::Stands(number, how) => {
                     stands[number] = how.map_err(|why| format!("{}: {why}", servers[number]));
                     let away = stands.iter().find_map(|how| how.as_ref().err());
                     let lacking = stands.iter().find_map(|how| how.as_ref().ok().filter(|lacking| !lacking.is_empty()));
                     changes.following(away.is_none(), away.map_or(lacking.copied().unwrap_or(""), String::as_str));
                 }
-                Ok(None) | Err(_) => {
-                    if watched() != (servers.clone(), namespace.clone()) {
-                        break;
-                    }
-                }
             }
         }
+        // Keys may live on other servers by now.
         changes.gap();
     }
 }

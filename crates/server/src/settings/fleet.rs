@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use nuthatch_fleet::membership::Source;
-use nuthatch_fleet::{Compression, Distribution, FleetSettings, Hash, OnFailure, Protocol, ServerSpec};
+use nuthatch_fleet::membership::sources_are_fixed;
+use nuthatch_fleet::{Distribution, FleetSettings, Hash, OnFailure, Placement, Protocol, ServerSpec};
 
 use super::draft::{Draft, FleetDraft};
 use super::flags::INT_MAX;
@@ -190,26 +191,6 @@ pub(super) static KEYS: &[Knob<FleetDraft>] = &[
         "the fleet that keys come from as they are asked for",
         Action::Text { expected: ANOTHER, set: |d, text| other(&mut d.fleet.migrate_from, text) },
     ),
-    Knob::<FleetDraft>::new(
-        "compression",
-        "whose way of compressing large values is followed, so that both read each other's",
-        Action::Choice(Compression::NAMES, |d, word| {
-            d.fleet.compression = Compression::named(word).unwrap_or_default();
-        }),
-    )
-    .default("none"),
-    Knob::<FleetDraft>::new(
-        "compression_min",
-        "smallest value that is compressed",
-        Action::Size { unit: 1, min: 1, max: 1 << 30, set: |d, bytes| d.fleet.compression_min = bytes as usize },
-    )
-    .default("2000"),
-    Knob::<FleetDraft>::new(
-        "expanded_max",
-        "how large a compressed value may become; one that would be larger is not expanded",
-        Action::Size { unit: 1, min: 1, max: 1 << 30, set: |d, bytes| d.fleet.expanded_max = bytes as usize },
-    )
-    .default("8MiB"),
 ];
 
 /// An element of `servers`. The error ends the sentence "expected …".
@@ -296,6 +277,23 @@ impl Draft {
                 let others = if others.is_empty() { "there is none".to_owned() } else { others.join(", ") };
                 return Err(draft.problem(key, &format!("{ANOTHER} of the file ({others}), not {name:?}")));
             }
+            let names_others = |fleet: &FleetSettings| {
+                fleet.warm_from.is_some() || fleet.shadow.is_some() || fleet.migrate_from.is_some()
+            };
+            if self.fleets.iter().any(|other| other.fleet.name == *name && names_others(&other.fleet)) {
+                return Err(draft.problem(key, &format!("a fleet that names no other itself, not {name:?}")));
+            }
+        }
+        if fleet.warm_from.is_some() && fleet.migrate_from.is_some() {
+            return Err(draft.problem("migrate_from", "none with warm_from, misses are asked of one other fleet"));
+        }
+        // Whatever else keeps keys from being placed.
+        let spare = (fleet.on_failure == OnFailure::Spare).then(|| fleet.spare.clone());
+        for (key, servers) in [("servers", sources_are_fixed(&fleet.servers)), ("spare", spare)] {
+            let Some(Err(error)) = servers.map(|servers| Placement::new(placement, &servers)) else { continue };
+            let sentence = error.to_string();
+            let expected = sentence.split_once("expected ").map_or(sentence.as_str(), |(_, expected)| expected);
+            return Err(draft.problem(key, expected));
         }
         Ok(())
     }

@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use nuthatch_fleet::membership::Source;
-use nuthatch_fleet::{Compression, Distribution, Hash, OnFailure, Protocol, ServerSpec};
+use nuthatch_fleet::{Distribution, Hash, OnFailure, Protocol, ServerSpec};
 
 use super::{File, Settings, defaults, file_problem, walk};
+use crate::backend::parts::Parts;
+use crate::settings::draft::FleetDraft;
+use crate::settings::knob::Action;
 use crate::settings::{FleetSettings, fleet};
 
 #[test]
@@ -24,6 +27,45 @@ fn every_default_in_the_table_of_fleets_is_the_default_in_force() {
     let of_fleet = FleetSettings { servers: vec![Source::parse("b").unwrap()], ..FleetSettings::named("a") };
     let expected = Settings { fleets: vec![of_fleet], ..Settings::default() };
     assert_eq!(File::new("fleet-defaults", &text).load(&[]), expected);
+}
+
+/// Keys about lists that are kept elsewhere are membership's, and change nothing about clients.
+#[test]
+fn every_key_of_a_fleet_reaches_the_clients_of_a_pool_before_it() {
+    let base = || {
+        let mut draft = FleetDraft::at("a", String::new());
+        for servers in ["servers", "spare"] {
+            let knob = fleet::KEYS.iter().find(|knob| knob.name == servers).expect("there is such a key");
+            for name in ["b:1", "c:2 weight=3"] {
+                match &knob.action {
+                    Action::Texts { add, .. } => add(&mut draft, name).expect("a server"),
+                    _ => panic!("{servers} is no list"),
+                }
+            }
+        }
+        draft.fleet.placement.namespace = b"n:".to_vec();
+        draft.fleet.on_failure = OnFailure::Spare;
+        draft.fleet
+    };
+    let other = FleetSettings { name: "other".to_owned(), ..base() };
+    let shown = |fleet: &FleetSettings| {
+        Parts::of(fleet, &[fleet.clone(), other.clone()], None).expect("servers that can be placed").shown()
+    };
+    let elsewhere = ["refresh", "settle", "resolvers"];
+    for knob in fleet::KEYS.iter().filter(|knob| !elsewhere.contains(&knob.name)) {
+        let candidates = ["other", "true", "{}", "7", "7s", "d:9", "ketama", "crc", "meta", "next"];
+        let differing = candidates.iter().find_map(|value| {
+            let mut draft = FleetDraft::at("a", String::new());
+            draft.fleet = base();
+            let taken = match &knob.action {
+                Action::Texts { add, .. } => add(&mut draft, value).is_ok(),
+                _ => knob.set(&mut draft, Some(value)),
+            };
+            (taken && draft.fleet != base() && Parts::of(&draft.fleet, &[], None).is_ok()).then_some(draft.fleet)
+        });
+        let differing = differing.unwrap_or_else(|| panic!("no other value of {}", knob.name));
+        assert!(shown(&differing) != shown(&base()), "{} changes nothing", knob.name);
+    }
 }
 
 #[test]
@@ -62,10 +104,6 @@ spare_ttl = "20s"
 replicas = 1
 warm_from = "old"
 shadow = "old"
-migrate_from = "old"
-compression = "php_zstd"
-compression_min = "4k"
-expanded_max = "1MiB"
 
 [fleet.old]
 servers = ["10.0.1.40"]
@@ -90,11 +128,9 @@ servers = ["10.0.1.40"]
     assert_eq!((fleet.failure_limit, fleet.auto_eject, fleet.on_failure), (2, true, OnFailure::Spare));
     assert_eq!((&fleet.spare[..], fleet.spare_ttl.as_secs()), (&[ServerSpec::new("10.0.0.50", 11211)][..], 20));
     assert_eq!(fleet.replicas, 1);
-    for named in [&fleet.warm_from, &fleet.shadow, &fleet.migrate_from] {
+    for named in [&fleet.warm_from, &fleet.shadow] {
         assert_eq!(named.as_deref(), Some("old"));
     }
-    assert_eq!((fleet.compression, fleet.compression_min), (Compression::PhpZstd, 4096));
-    assert_eq!(fleet.expanded_max, 1 << 20);
 }
 
 #[test]
@@ -155,6 +191,21 @@ fn what_is_wrong_with_a_fleet_is_named_with_its_line() {
             "alone",
             "[fleet.a]\nservers = [\"b\"]\nwarm_from = \"c\"\n",
             "n.toml:3: fleet.a.warm_from: expected the name of another fleet of the file (there is none), not \"c\"",
+        ),
+        (
+            "chain",
+            "[fleet.a]\nservers = [\"b\"]\nshadow = \"c\"\n[fleet.c]\nservers = [\"b\"]\nshadow = \"a\"\n",
+            "n.toml:3: fleet.a.shadow: expected a fleet that names no other itself, not \"c\"",
+        ),
+        (
+            "both",
+            "[fleet.a]\nservers = [\"b\"]\nwarm_from = \"c\"\nmigrate_from = \"c\"\n[fleet.c]\nservers = [\"b\"]\n",
+            "n.toml:4: fleet.a.migrate_from: expected none with warm_from, misses are asked of one other fleet",
+        ),
+        (
+            "spare-weightless",
+            "[fleet.a]\nservers = [\"b\"]\non_failure = \"spare\"\nspare = [\"c weight=0\"]\n",
+            "n.toml:4: fleet.a.spare: expected at least one that takes keys",
         ),
         (
             "resolver",
