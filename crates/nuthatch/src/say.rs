@@ -13,8 +13,7 @@ use crate::serve;
 
 /// `nuthatch help`
 pub(crate) const HELP: &str = "\
-Nuthatch is a caching server. This build speaks the memcached protocols, point any memcached client at it, and is an HTTP cache in
-front of a web site.
+Nuthatch is a caching server: any memcached client can be pointed at it, web sites put behind it, and SQL tables read through it.
 
 Usage: nuthatch COMMAND
 

@@ -158,7 +158,7 @@ fn what_only_prints_exits_with_0() {
         (
             "nuthatch",
             &["--help"],
-            "Nuthatch is a caching server. This build speaks the memcached protocols: point any memcached client at it.",
+            "Nuthatch is a caching server: any memcached client can be pointed at it, web sites put behind it, and SQL tables read through it.",
         ),
         ("nuthatch", &["help", "check"], "Usage: nuthatch check FILE"),
         ("nuthatch", &["serve", "--help"], "Usage: nuthatch serve [--config FILE] [FLAGS]"),

@@ -120,6 +120,8 @@ fn a_hot_key_costs_the_fleet_one_get_in_ttl_max() {
     let server = start(before(&ports(&servers), Protocol::Meta, 5));
     let mut clients: Vec<_> = (0..10).map(|_| Client::connect(&server)).collect();
     clients[0].ask("debugtime p\r\nset hot 0 0 1\r\n1\r\n", "OK\r\nSTORED\r\n");
+    // A stream that begins later than that would take one more copy along.
+    eventually(|| clients[0].stat("stats pools", "tiered:tier_stream").starts_with("following"));
     let before = asked(&servers[0], "cmd_get");
     for second in 0..20 {
         for client in &mut clients {
