@@ -91,7 +91,8 @@ impl Standing {
                 self.probes += 1;
                 return true;
             }
-            ServerState::Returning if now_us - self.at_us >= rules.ramp_us => {
+            // Another thread's look at the clock may have come first, and been later.
+            ServerState::Returning if now_us.saturating_sub(self.at_us) >= rules.ramp_us => {
                 self.state = ServerState::Up;
                 self.downs = 0;
                 self.failures = 0;
@@ -106,7 +107,7 @@ impl Standing {
             ServerState::Up => SHARE_ALL,
             ServerState::Down | ServerState::Probing => 0,
             ServerState::Returning => {
-                let grown = (now_us - self.at_us).saturating_mul(u64::from(SHARE_ALL)) / rules.ramp_us.max(1);
+                let grown = now_us.saturating_sub(self.at_us).saturating_mul(u64::from(SHARE_ALL)) / rules.ramp_us.max(1);
                 (grown as u32).clamp(SHARE_FIRST, SHARE_ALL)
             }
         }
@@ -259,6 +260,15 @@ mod tests {
         standing.answered(&RULES, 1000);
         standing.failed(&RULES, 1100, 0.5);
         assert_eq!((standing.state, standing.at_us, standing.ejections), (ServerState::Down, 3100, 2));
+    }
+
+    #[test]
+    fn a_tick_that_looked_at_the_clock_before_the_answer_ends_no_ramp() {
+        let mut standing = down();
+        assert!(standing.tick(&RULES, 1000));
+        standing.answered(&RULES, 1005);
+        assert!(!standing.tick(&RULES, 1000));
+        assert_eq!((standing.state, standing.share(&RULES, 1000)), (ServerState::Returning, SHARE_FIRST));
     }
 
     #[test]

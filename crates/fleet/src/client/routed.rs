@@ -473,8 +473,12 @@ impl Inner {
     pub(super) fn tick_routes(&self, now_us: u64) -> bool {
         let Some(source) = self.routes.source() else { return false };
         if source.is_former {
+            // Those that stayed in the list have had this tick: a second one would find overdue what the first gave time.
+            let here = self.ring();
             for server in &source.client.inner.ring().servers {
-                server.tick(now_us);
+                if !here.servers.iter().any(|other| Arc::ptr_eq(server, other)) {
+                    server.tick(now_us);
+                }
             }
         }
         if now_us >= source.until_us {
