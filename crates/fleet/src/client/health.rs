@@ -107,7 +107,8 @@ impl Standing {
             ServerState::Up => SHARE_ALL,
             ServerState::Down | ServerState::Probing => 0,
             ServerState::Returning => {
-                let grown = now_us.saturating_sub(self.at_us).saturating_mul(u64::from(SHARE_ALL)) / rules.ramp_us.max(1);
+                let grown =
+                    now_us.saturating_sub(self.at_us).saturating_mul(u64::from(SHARE_ALL)) / rules.ramp_us.max(1);
                 (grown as u32).clamp(SHARE_FIRST, SHARE_ALL)
             }
         }
