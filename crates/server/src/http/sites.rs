@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nuthatch_pages::Ticks;
-use nuthatch_pages::door::{AccessLog, Site, SiteSettings};
+use nuthatch_pages::door::{AccessLog, Network, Site, SiteSettings};
 use nuthatch_pages::key::{Cookies, MARKETING, NamePattern, Preset, UrlRules};
 use nuthatch_pages::negotiate::Compression;
 use nuthatch_pages::origin::Origins;
@@ -117,7 +117,10 @@ fn site_settings(pages: &PagesSettings) -> SiteSettings {
         },
         urls: UrlRules { dropped: dropped.collect(), sort_query: pages.sort_query, decoded: pages.decoded.clone() },
         cookies: pages.anonymous_only.then(|| Cookies::new(&presets, &sessions, &ignored)),
-        purge_from: pages.purge_from.iter().filter_map(|text| text.parse().ok()).collect(),
+        purge_from: match &pages.purge_from[..] {
+            [] => vec![Network::LOOPBACK_4, Network::LOOPBACK_6],
+            listed => listed.iter().filter_map(|text| text.parse().ok()).collect(),
+        },
         announce: pages.announce,
         compression: Compression { coding: pages.compress, ..Compression::default() },
         page_bytes_max: pages.page_bytes_max,

@@ -10,7 +10,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::draft::{Draft, FleetDraft, ListenDraft, OriginDraft, PoolDraft, RouteDraft};
-use super::knob::{Action, Effect, Knob, LIST_SEPARATOR};
+use super::knob::{Action, Effect, Knob};
 use super::problem::{Kind, Problem};
 use super::table::TableDraft;
 use super::{fleet, keys, pages, table};
@@ -198,21 +198,20 @@ impl Reader<'_> {
                 self.knobs(&format!("{what}.{name}"), keys, table, draft)?;
                 continue;
             }
-            if let (Action::Texts { add, .. }, Some(array)) = (&knob.action, value.get_ref().as_array())
-                && !array.is_empty()
-            {
-                for element in array {
-                    let taken = match element.get_ref().as_str() {
-                        Some(text) => add(draft, text),
-                        None => Err("a string".to_owned()),
-                    };
+            if let Action::List { add, expected } = &knob.action {
+                let elements = match value.get_ref() {
+                    DeValue::Array(array) => &array[..],
+                    DeValue::String(_) => std::slice::from_ref(value),
+                    _ => &[],
+                };
+                if elements.is_empty() {
+                    return Err(self.unexpected(value.span(), what, name, &knob.expected()));
+                }
+                for element in elements {
+                    let text = element.get_ref().as_str().filter(|text| !text.is_empty() && !text.contains('\n'));
+                    let taken = text.map_or(Err((*expected).to_owned()), |text| add(draft, text));
                     taken.map_err(|expected| self.unexpected(element.span(), what, name, &expected))?;
                 }
-                continue;
-            }
-            // One alone needs no array.
-            if let (Action::Texts { add, .. }, Some(text)) = (&knob.action, value.get_ref().as_str()) {
-                add(draft, text).map_err(|expected| self.unexpected(value.span(), what, name, &expected))?;
                 continue;
             }
             let text = as_text(knob, value.get_ref());
@@ -284,14 +283,6 @@ fn as_text<T>(knob: &Knob<T>, value: &DeValue<'_>) -> Option<String> {
         Action::Real { .. } => value.as_float().map(|float| float.as_str().to_owned()).or_else(|| whole(value)),
         Action::Size { .. } | Action::Seconds(_) | Action::Time { .. } => string(value).or_else(|| whole(value)),
         Action::Choice(..) | Action::Text { .. } => string(value),
-        Action::List { .. } => match value.as_array() {
-            None => string(value),
-            Some(array) => {
-                let words: Option<Vec<&str>> = array.iter().map(|word| word.get_ref().as_str()).collect();
-                words.map(|words| words.join(&LIST_SEPARATOR.to_string()))
-            }
-        }
-        .filter(|text| !text.contains('\n')),
-        Action::Table { .. } | Action::Texts { .. } => None,
+        Action::Table { .. } | Action::List { .. } => None,
     }
 }

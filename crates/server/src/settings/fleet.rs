@@ -20,7 +20,7 @@ pub(super) static KEYS: &[Knob<FleetDraft>] = &[
     Knob::<FleetDraft>::new(
         "servers",
         "who belongs to it: HOST:PORT or unix:PATH, with weight=N and name=WORD after it, or a list kept elsewhere: dns:HOST:PORT, srv:NAME, etcd:http://HOST:PORT/PREFIX",
-        Action::Texts { expected: "a server, such as \"10.0.0.40:11211 weight=2\"", add: add_server },
+        Action::List { expected: "a server, such as \"10.0.0.40:11211 weight=2\"", add: add_server },
     ),
     Knob::<FleetDraft>::new(
         "distribution",
@@ -87,7 +87,7 @@ pub(super) static KEYS: &[Knob<FleetDraft>] = &[
     Knob::<FleetDraft>::new(
         "resolvers",
         "name servers to ask, ADDRESS:PORT; those of the system when left out",
-        Action::Texts {
+        Action::List {
             expected: "the address and port of a name server",
             add: |d, text| {
                 let address =
@@ -162,7 +162,7 @@ pub(super) static KEYS: &[Knob<FleetDraft>] = &[
     Knob::<FleetDraft>::new(
         "spare",
         "servers for the keys of those that are out",
-        Action::Texts { expected: "a server, such as \"10.0.0.50:11211\"", add: add_spare },
+        Action::List { expected: "a server, such as \"10.0.0.50:11211\"", add: add_spare },
     ),
     Knob::<FleetDraft>::new(
         "spare_ttl",

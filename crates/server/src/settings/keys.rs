@@ -385,10 +385,10 @@ pub(super) static LISTEN: &[Knob<ListenDraft>] = &[
         "origin",
         "the web site behind an HTTP listener: http://HOST:PORT, a list of such, or the name of an [origin.NAME]",
         Action::List {
-            expected: "http://HOST:PORT, a list of such, or the name of an [origin.NAME]",
-            set: |d, words| {
-                d.origin = words.iter().map(|word| (*word).to_owned()).collect();
-                !words.is_empty()
+            expected: "http://HOST:PORT, or the name of an [origin.NAME] alone",
+            add: |d, text| {
+                d.origin.push(text.to_owned());
+                Ok(())
             },
         },
     )

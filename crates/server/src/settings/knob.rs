@@ -98,13 +98,6 @@ pub(super) enum Action<T: 'static> {
     },
     /// One of some words.
     Choice(&'static [&'static str], fn(&mut T, &str)),
-    /// One or several texts: a string, or an array of strings. False says that one is not of the expected form.
-    List {
-        /// What they should be, to end the sentence "expected …".
-        expected: &'static str,
-        /// Takes them.
-        set: fn(&mut T, &[&str]) -> bool,
-    },
     /// A table of the file, with keys of its own that act on the same draft once it was opened.
     Table {
         /// What may stand in it.
@@ -112,11 +105,11 @@ pub(super) enum Action<T: 'static> {
         /// Takes note of it.
         open: fn(&mut T),
     },
-    /// An array of texts that is not empty; each is taken by itself.
-    Texts {
+    /// Texts of one line each, none empty: an array of at least one, or one alone. Each is taken by itself.
+    List {
         /// What each should be, to end the sentence "expected an array of strings, each …".
         expected: &'static str,
-        /// Takes one; the error ends the sentence "expected …".
+        /// Adds one; the error ends the sentence "expected …".
         add: fn(&mut T, &str) -> Result<(), String>,
     },
     /// Text; false says that it is not of the expected form.
@@ -202,9 +195,9 @@ impl<T> Knob<T> {
             }
             Action::Time { min, .. } => format!("a time from {min:?} up, such as 250ms, 4s, 5m or a number of seconds"),
             Action::Choice(words, _) => format!("one of {}", words.join(", ")),
-            Action::Texts { expected, .. } => format!("an array of strings, each {expected}"),
+            Action::List { expected, .. } => format!("an array of strings, each {expected}"),
             Action::Table { .. } => "a table".to_owned(),
-            Action::Text { expected, .. } | Action::List { expected, .. } => (*expected).to_owned(),
+            Action::Text { expected, .. } => (*expected).to_owned(),
         }
     }
 
@@ -243,19 +236,12 @@ impl<T> Knob<T> {
                 false => return false,
             },
             // Its keys, or its elements, are set one by one.
-            Action::Table { .. } | Action::Texts { .. } => return false,
+            Action::Table { .. } | Action::List { .. } => return false,
             Action::Text { set, .. } => return set(draft, given),
-            Action::List { set, .. } => {
-                let words: Vec<&str> = given.split(LIST_SEPARATOR).filter(|word| !word.is_empty()).collect();
-                return !words.is_empty() && set(draft, &words);
-            }
         }
         true
     }
 }
-
-/// Stands between the texts of an [`Action::List`]; no text of a file has it.
-pub(super) const LIST_SEPARATOR: char = '\0';
 
 /// Reads a size: digits, then nothing (counting `unit` bytes each) or `k`, `m`, `g` in any case, optionally with `b` or `ib`
 /// after it; all are powers of 1024.

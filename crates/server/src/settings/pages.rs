@@ -40,7 +40,7 @@ pub struct PagesSettings {
     pub sort_query: bool,
     /// Reserved characters that are decoded in paths.
     pub decoded: String,
-    /// Who may purge.
+    /// Who may purge; loopback when empty, nobody when it is `none`.
     pub purge_from: Vec<String>,
     /// What texts are compressed with before they are stored.
     pub compress: Coding,
@@ -80,7 +80,7 @@ impl Default for PagesSettings {
             dropped_parameters: Vec::new(),
             sort_query: false,
             decoded: String::new(),
-            purge_from: vec!["127.0.0.0/8".to_owned(), "::1".to_owned()],
+            purge_from: Vec::new(),
             compress: Coding::Gzip,
             page_bytes_max: PAGE_BYTES_MAX,
             uncacheable_seconds: 120,
@@ -135,9 +135,19 @@ pub(crate) fn refresh_pattern(text: &str) -> Option<RefreshPattern> {
     RefreshPattern::new(expression, heuristic).ok()
 }
 
-fn owned(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
+/// Adds a text to a list if it is right.
+fn add(list: &mut Vec<String>, text: &str, is_right: bool, expected: &str) -> Result<(), String> {
+    if !is_right {
+        return Err(expected.to_owned());
+    }
+    list.push(text.to_owned());
+    Ok(())
 }
+
+const PRESET: &str = "one of mediawiki, drupal, wordpress, and any, which takes every cookie for a session";
+const PURGER: &str = "an address such as 10.0.0.1, a network such as 10.0.0.0/8, or none";
+const PATTERN: &str = "a pattern such as \"^/images/ 1h 20% 3d\"";
+const SERVER: &str = "an address of the form http://HOST:PORT";
 
 /// `pages` of `[[listen]]`. Each acts on the table that was opened.
 pub(super) static LISTEN_PAGES: &[Knob<ListenDraft>] = &[
@@ -145,11 +155,10 @@ pub(super) static LISTEN_PAGES: &[Knob<ListenDraft>] = &[
         "anonymous",
         "pass requests with a session of these applications, or with Authorization, and ask for all others without cookies",
         Action::List {
-            expected: "some of mediawiki, drupal, wordpress and any, which takes every cookie for a session",
-            set: |d, words| {
+            expected: PRESET,
+            add: |d, text| {
                 d.pages().anonymous_only = true;
-                d.pages().presets = owned(words);
-                words.iter().all(|word| *word == "any" || Preset::named(word).is_some())
+                add(&mut d.pages().presets, text, text == "any" || Preset::named(text).is_some(), PRESET)
             },
         },
     )
@@ -158,11 +167,11 @@ pub(super) static LISTEN_PAGES: &[Knob<ListenDraft>] = &[
         "session_cookies",
         "further cookies that make a session, with * for any characters",
         Action::List {
-            expected: "names of cookies",
-            set: |d, words| {
+            expected: "the name of a cookie",
+            add: |d, text| {
                 d.pages().anonymous_only = true;
-                d.pages().session_cookies = owned(words);
-                true
+                d.pages().session_cookies.push(text.to_owned());
+                Ok(())
             },
         },
     )
@@ -171,10 +180,10 @@ pub(super) static LISTEN_PAGES: &[Knob<ListenDraft>] = &[
         "ignored_cookies",
         "cookies that never count, with * for any characters; those of analytics do not anyway",
         Action::List {
-            expected: "names of cookies",
-            set: |d, words| {
-                d.pages().ignored_cookies = owned(words);
-                true
+            expected: "the name of a cookie",
+            add: |d, text| {
+                d.pages().ignored_cookies.push(text.to_owned());
+                Ok(())
             },
         },
     )
@@ -183,10 +192,10 @@ pub(super) static LISTEN_PAGES: &[Knob<ListenDraft>] = &[
         "drop_parameters",
         "query parameters that neither the key nor the origin gets, with * for any characters; marketing is a list of known ones",
         Action::List {
-            expected: "names of query parameters",
-            set: |d, words| {
-                d.pages().dropped_parameters = owned(words);
-                true
+            expected: "the name of a query parameter",
+            add: |d, text| {
+                d.pages().dropped_parameters.push(text.to_owned());
+                Ok(())
             },
         },
     )
@@ -214,10 +223,9 @@ pub(super) static LISTEN_PAGES: &[Knob<ListenDraft>] = &[
         "purge_from",
         "who may purge: addresses and networks, or none; loopback when left out",
         Action::List {
-            expected: "addresses such as 10.0.0.1 and networks such as 10.0.0.0/8, or none",
-            set: |d, words| {
-                d.pages().purge_from = owned(words);
-                words.iter().all(|word| *word == "none" || word.parse::<Network>().is_ok())
+            expected: PURGER,
+            add: |d, text| {
+                add(&mut d.pages().purge_from, text, text == "none" || text.parse::<Network>().is_ok(), PURGER)
             },
         },
     )
@@ -277,11 +285,8 @@ pub(super) static LISTEN_PAGES: &[Knob<ListenDraft>] = &[
         "refresh_patterns",
         "freshness of responses that state none, as in Squid: \"REGEX MIN PERCENT MAX\" each, the first that matches path and query counts",
         Action::List {
-            expected: "patterns such as \"^/images/ 1h 20% 3d\"",
-            set: |d, words| {
-                d.pages().refresh_patterns = owned(words);
-                words.iter().all(|word| refresh_pattern(word).is_some())
-            },
+            expected: PATTERN,
+            add: |d, text| add(&mut d.pages().refresh_patterns, text, refresh_pattern(text).is_some(), PATTERN),
         },
     )
     .for_new_connections(),
@@ -373,11 +378,10 @@ pub(super) static ORIGIN: &[Knob<OriginDraft>] = &[
         "servers",
         "the web servers",
         Action::List {
-            expected: "addresses of the form http://HOST:PORT",
-            set: |d, words| {
-                let servers: Result<Vec<ServerAddress>, _> = words.iter().map(|word| word.parse()).collect();
-                d.settings.servers = servers.unwrap_or_default();
-                !d.settings.servers.is_empty()
+            expected: SERVER,
+            add: |d, text| {
+                d.settings.servers.push(text.parse().map_err(|_| SERVER)?);
+                Ok(())
             },
         },
     )

@@ -148,12 +148,12 @@ pub(super) static KEYS: &[Knob<TableDraft>] = &[
     Knob::<TableDraft>::new(
         "key",
         "the column, or the columns, of the key; they need a unique index",
-        Action::Texts { expected: COLUMN, add: |d, text| names(&mut d.key, text) },
+        Action::List { expected: COLUMN, add: |d, text| names(&mut d.key, text) },
     ),
     Knob::<TableDraft>::new(
         "value",
         "the column, or the columns, of the value",
-        Action::Texts { expected: COLUMN, add: |d, text| names(&mut d.value, text) },
+        Action::List { expected: COLUMN, add: |d, text| names(&mut d.value, text) },
     ),
     Knob::<TableDraft>::new(
         "flags",

@@ -38,7 +38,7 @@ fn every_key_of_a_fleet_reaches_the_clients_of_a_pool_before_it() {
             let knob = fleet::KEYS.iter().find(|knob| knob.name == servers).expect("there is such a key");
             for name in ["b:1", "c:2 weight=3"] {
                 match &knob.action {
-                    Action::Texts { add, .. } => add(&mut draft, name).expect("a server"),
+                    Action::List { add, .. } => add(&mut draft, name).expect("a server"),
                     _ => panic!("{servers} is no list"),
                 }
             }
@@ -58,7 +58,7 @@ fn every_key_of_a_fleet_reaches_the_clients_of_a_pool_before_it() {
             let mut draft = FleetDraft::at("a", String::new());
             draft.fleet = base();
             let taken = match &knob.action {
-                Action::Texts { add, .. } => add(&mut draft, value).is_ok(),
+                Action::List { add, .. } => add(&mut draft, value).is_ok(),
                 _ => knob.set(&mut draft, Some(value)),
             };
             (taken && draft.fleet != base() && Parts::of(&draft.fleet, &[], None).is_ok()).then_some(draft.fleet)
@@ -146,7 +146,11 @@ fn what_is_wrong_with_a_fleet_is_named_with_its_line() {
             "[fleet.a]\nservers = []\n",
             "n.toml:2: fleet.a.servers: expected an array of strings, each a server, such as \"10.0.0.40:11211 weight=2\", not []",
         ),
-        ("number", "[fleet.a]\nservers = [1]\n", "n.toml:2: fleet.a.servers: expected a string, not 1"),
+        (
+            "number",
+            "[fleet.a]\nservers = [1]\n",
+            "n.toml:2: fleet.a.servers: expected a server, such as \"10.0.0.40:11211 weight=2\", not 1",
+        ),
         (
             "port",
             "[fleet.a]\nservers = [\n  \"a\",\n  \"b:70000\"]\n",

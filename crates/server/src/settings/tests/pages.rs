@@ -81,7 +81,7 @@ fn what_does_not_go_together_is_one_sentence() {
         (
             "number",
             "[[listen]]\nhttp = \"127.0.0.1:0\"\norigin = [8000]\n",
-            "n.toml:3: listen.origin: expected http://HOST:PORT, a list of such, or the name of an [origin.NAME], not [8000]",
+            "n.toml:3: listen.origin: expected http://HOST:PORT, or the name of an [origin.NAME] alone, not 8000",
         ),
     ] {
         assert_eq!(file_problem(name, text), sentence);
