@@ -48,11 +48,7 @@ impl Trace {
         let mut bytes = fs::read(path).map_err(|error| failed(format!("expected to read a trace: {error}")))?;
         if bytes.starts_with(&ZSTD_MAGIC) {
             let damaged = |error: String| failed(format!("expected a file compressed with zstd: {error}"));
-            let mut decoder =
-                ruzstd::decoding::StreamingDecoder::new(&bytes[..]).map_err(|error| damaged(error.to_string()))?;
-            let mut plain = Vec::new();
-            decoder.read_to_end(&mut plain).map_err(|error| damaged(error.to_string()))?;
-            bytes = plain;
+            bytes = zstd::stream::decode_all(&bytes[..]).map_err(|error| damaged(error.to_string()))?;
         }
         let trace =
             if plain_name(path).ends_with(".csv") { Trace::from_csv(&bytes) } else { Trace::from_pairs(&bytes) };

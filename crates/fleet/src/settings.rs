@@ -106,8 +106,6 @@ pub enum Compression {
     PhpZlib,
     /// php-memcached's, by fastlz.
     PhpFastlz,
-    /// php-memcached's, by zstd.
-    PhpZstd,
     /// pylibmc's.
     Pylibmc,
     /// pymemcache's `CompressedSerde`.
@@ -175,6 +173,6 @@ macro_rules! words {
 words! {
     Protocol: Text "text", Meta "meta", Binary "binary";
     OnFailure: Next "next", Spare "spare", Miss "miss";
-    Compression: None "none", PhpZlib "php_zlib", PhpFastlz "php_fastlz", PhpZstd "php_zstd", Pylibmc "pylibmc",
+    Compression: None "none", PhpZlib "php_zlib", PhpFastlz "php_fastlz", Pylibmc "pylibmc",
         Pymemcache "pymemcache", Dalli "dalli";
 }

@@ -2,11 +2,11 @@
 //!
 //! | written as by | flags that say so | what is stored |
 //! |---|---|---|
-//! | php-memcached | 0x10, with 0x20 for zlib, 0x40 for fastlz, 0x80 for zstd | the length, four bytes, little-endian; then the compressed value |
+//! | php-memcached | 0x10, with 0x20 for zlib, 0x40 for fastlz | the length, four bytes, little-endian; then the compressed value |
 //! | pylibmc, pymemcache's `CompressedSerde` | 0x08 | a zlib stream |
 //! | Dalli | 0x02 | a zlib stream |
 //!
-//! php-memcached's zstd came with 3.3 and is not proved with it: its flag and its length are taken to follow the others'.
+//! php-memcached's zstd, which came with 3.3, is refused: nothing proves how it writes flag and length.
 //!
 //! The other flags, which say how the client serialises, are left as they are. A value that grows past a limit while it is expanded is
 //! given up then, whatever its length claims.
@@ -17,8 +17,6 @@ use std::fmt;
 use std::io::Read;
 
 use flate2::read::{ZlibDecoder, ZlibEncoder};
-use ruzstd::decoding::StreamingDecoder;
-use ruzstd::encoding::CompressionLevel;
 
 use crate::Compression;
 
@@ -26,7 +24,6 @@ use crate::Compression;
 const PHP_COMPRESSED: u32 = 0x10;
 const PHP_ZLIB: u32 = 0x20;
 const PHP_FASTLZ: u32 = 0x40;
-const PHP_ZSTD: u32 = 0x80;
 /// pylibmc's and pymemcache's.
 const PYTHON_COMPRESSED: u32 = 0x08;
 /// Dalli's.
@@ -54,7 +51,6 @@ pub fn encode(how: Compression, min: usize, value: &[u8], flags: u32, out: &mut 
         Compression::None => return None,
         Compression::PhpZlib => PHP_COMPRESSED | PHP_ZLIB,
         Compression::PhpFastlz => PHP_COMPRESSED | PHP_FASTLZ,
-        Compression::PhpZstd => PHP_COMPRESSED | PHP_ZSTD,
         Compression::Pylibmc | Compression::Pymemcache => PYTHON_COMPRESSED,
         Compression::Dalli => DALLI_COMPRESSED,
     };
@@ -63,7 +59,6 @@ pub fn encode(how: Compression, min: usize, value: &[u8], flags: u32, out: &mut 
     }
     match how {
         Compression::PhpFastlz => fastlz::compress(value, out),
-        Compression::PhpZstd => out.extend(ruzstd::encoding::compress_to_vec(value, CompressionLevel::Fastest)),
         // Reading from memory and writing to it does not fail.
         _ => _ = ZlibEncoder::new(value, flate2::Compression::default()).read_to_end(out).ok()?,
     }
@@ -93,35 +88,30 @@ pub fn decode(
             bounded(ZlibDecoder::new(value), max, out, "expected a zlib stream")?;
             return Ok(Some(flags & !DALLI_COMPRESSED));
         }
-        Compression::PhpZlib | Compression::PhpFastlz | Compression::PhpZstd => {}
+        Compression::PhpZlib | Compression::PhpFastlz => {}
     }
-    // Any of php-memcached's is read, whichever is written: a fleet's clients may differ in it.
+    // Either of php-memcached's is read, whichever is written: a fleet's clients may differ in it.
     let (length, packed) =
         value.split_first_chunk().ok_or(CompressError::Damaged("expected a length of four bytes"))?;
     let length = u32::from_le_bytes(*length) as usize;
     if length > max {
         return Err(CompressError::TooLarge(max));
     }
-    match flags & (PHP_ZLIB | PHP_FASTLZ | PHP_ZSTD) {
+    match flags & (PHP_ZLIB | PHP_FASTLZ) {
         PHP_ZLIB => bounded(ZlibDecoder::new(packed), length, out, "expected a zlib stream")?,
         PHP_FASTLZ => fastlz::expand(packed, length, out)?,
-        PHP_ZSTD => {
-            const EXPECTED: &str = "expected a zstd frame";
-            let decoder = StreamingDecoder::new(packed).map_err(|_| CompressError::Damaged(EXPECTED))?;
-            bounded(decoder, length, out, EXPECTED)?;
-        }
-        _ => return Err(CompressError::Damaged("expected one of zlib, fastlz and zstd in the flags")),
+        _ => return Err(CompressError::Damaged("expected one of zlib and fastlz in the flags")),
     }
     if out.len() != length {
         return Err(CompressError::Damaged("expected as many bytes as the length says"));
     }
-    Ok(Some(flags & !(PHP_COMPRESSED | PHP_ZLIB | PHP_FASTLZ | PHP_ZSTD)))
+    Ok(Some(flags & !(PHP_COMPRESSED | PHP_ZLIB | PHP_FASTLZ)))
 }
 
 fn is_compressed(how: Compression, flags: u32) -> bool {
     let mark = match how {
         Compression::None => 0,
-        Compression::PhpZlib | Compression::PhpFastlz | Compression::PhpZstd => PHP_COMPRESSED,
+        Compression::PhpZlib | Compression::PhpFastlz => PHP_COMPRESSED,
         Compression::Pylibmc | Compression::Pymemcache => PYTHON_COMPRESSED,
         Compression::Dalli => DALLI_COMPRESSED,
     };
@@ -155,10 +145,9 @@ impl std::error::Error for CompressError {}
 mod tests {
     use super::*;
 
-    const ALL: [Compression; 6] = [
+    const ALL: [Compression; 5] = [
         Compression::PhpZlib,
         Compression::PhpFastlz,
-        Compression::PhpZstd,
         Compression::Pylibmc,
         Compression::Pymemcache,
         Compression::Dalli,
@@ -240,7 +229,10 @@ mod tests {
                 }
             }
         }
-        let error = decode(Compression::PhpZlib, 9, b"\x05\0\0\0abc", PHP_COMPRESSED, &mut out).unwrap_err();
-        assert_eq!(error.to_string(), "a compressed value: expected one of zlib, fastlz and zstd in the flags");
+        // 0x80 is its zstd's.
+        for flags in [PHP_COMPRESSED, PHP_COMPRESSED | 0x80] {
+            let error = decode(Compression::PhpZlib, 9, b"\x05\0\0\0abc", flags, &mut out).unwrap_err();
+            assert_eq!(error.to_string(), "a compressed value: expected one of zlib and fastlz in the flags");
+        }
     }
 }
