@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::Client;
 use crate::Protocol;
+use crate::placement::Set;
 
 /// Where a server listens. Two servers of one fleet are the same server when these are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -52,6 +53,13 @@ pub trait Place: Send + Sync + fmt::Debug {
 
     /// Hands the key's servers to `visit`, its own first, each once, until `visit` answers false or all have had their turn.
     fn order(&self, key: &[u8], visit: &mut dyn FnMut(usize) -> bool);
+
+    /// Where keys live while those in `out` are not counted, for [`OnDown::Eject`]; `None` where that is what [`Place::order`]
+    /// says anyway. Numbers stay those of the whole list.
+    fn without(&self, out: &Set) -> Option<Arc<dyn Place>> {
+        let _ = out;
+        None
+    }
 }
 
 /// A list of servers and where keys live among them.
@@ -73,6 +81,10 @@ pub enum OnDown {
     Miss,
     /// The server that comes next for the key has it meanwhile.
     Next,
+    /// Keys are placed as if the server were not in the list, those of other servers too where that moves them: what
+    /// libmemcached's clients with `AUTO_EJECT_HOSTS` and other proxies do, so that all of them go on finding the same items.
+    /// With the whole list down, everything is [`Error::Down`](super::Error::Down).
+    Eject,
     /// Spare servers (mcrouter's gutter) have it meanwhile, for a short time at most, so that what they know is not long
     /// out of date when the server comes and goes.
     Spare {

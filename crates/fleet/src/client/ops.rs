@@ -296,7 +296,8 @@ impl Inner {
     ) -> Result<(&'r Arc<Server>, bool), Error> {
         let other = match self.config.on_down {
             OnDown::Error | OnDown::Miss => None,
-            OnDown::Next => ring.first_that_takes(key).map(|server| (server, false)),
+            // Until a tick sees that it is out, and for the keys that it does not have back yet, the next stands in.
+            OnDown::Next | OnDown::Eject => ring.first_that_takes(key).map(|server| (server, false)),
             OnDown::Spare { .. } => {
                 let spare = self.spare.as_ref().and_then(|spare| spare.first_that_takes(key));
                 spare.map(|server| (server, true))
@@ -527,7 +528,11 @@ impl Inner {
     /// Puts a new list in place of the old, which is handed back with its connections as they are.
     pub(super) fn replace_ring(&self, servers: &Servers) -> Ring {
         let mut ring = self.ring.write().unwrap_or_else(PoisonError::into_inner);
-        let new = Ring::new(&self.shared, servers, &ring.servers);
+        let mut new = Ring::new(&self.shared, servers, &ring.servers);
+        if let OnDown::Eject = self.config.on_down {
+            let out = new.out();
+            new.eject(out);
+        }
         std::mem::replace(&mut *ring, new)
     }
 
@@ -564,7 +569,11 @@ impl Inner {
         let ring = self.ring();
         let spare = self.spare.iter().flat_map(|ring| &ring.servers);
         let mut busy = ring.servers.iter().chain(spare).fold(false, |busy, server| server.tick(now_us) | busy);
+        let out = if let OnDown::Eject = self.config.on_down { ring.ejects_others() } else { None };
         drop(ring);
+        if let Some(out) = out {
+            self.ring.write().unwrap_or_else(PoisonError::into_inner).eject(out);
+        }
         busy |= self.tick_routes(now_us);
         let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
         leaving.retain(|server| server.tick_links(now_us));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::config::{Config, OnDown, Place, ServerAddr, Servers};
-use crate::placement::{Placement, PlacementError};
+use crate::placement::{Placement, PlacementError, Set};
 use crate::{FleetSettings, OnFailure, ServerSpec};
 
 impl Place for Placement {
@@ -17,6 +17,10 @@ impl Place for Placement {
                 return;
             }
         }
+    }
+
+    fn without(&self, out: &Set) -> Option<Arc<dyn Place>> {
+        Some(Arc::new(Placement::without(self, out)))
     }
 }
 
@@ -45,8 +49,8 @@ impl Config {
     pub fn of(settings: &FleetSettings, servers: &[ServerSpec]) -> Result<Config, PlacementError> {
         let placed = |servers| Placement::new(&settings.placement, servers).map(Servers::from);
         let on_down = match settings.on_failure {
+            _ if settings.auto_eject => OnDown::Eject,
             OnFailure::Next => OnDown::Next,
-            _ if settings.auto_eject => OnDown::Next,
             OnFailure::Miss => OnDown::Miss,
             OnFailure::Spare => OnDown::Spare {
                 servers: placed(&settings.spare)?,

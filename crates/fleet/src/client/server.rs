@@ -15,6 +15,7 @@ use super::health::{Health, Rules, SHARE_ALL};
 use super::link::Link;
 use super::request::Request;
 use crate::Protocol;
+use crate::placement::{SERVERS_MAX, Set};
 
 /// What all links of a client share.
 #[derive(Debug)]
@@ -207,6 +208,10 @@ pub(super) fn spread(key: &[u8]) -> u64 {
 pub(super) struct Ring {
     pub(super) servers: Vec<Arc<Server>>,
     place: Arc<dyn Place>,
+    /// Of the whole list, where `place` is without some of it.
+    listed: Arc<dyn Place>,
+    /// Those that `place` is without.
+    ejected: Set,
 }
 
 impl Ring {
@@ -216,7 +221,26 @@ impl Ring {
             let same = kept.iter().find(|server| server.identity.addr == *addr);
             same.cloned().unwrap_or_else(|| Server::new(shared, addr))
         };
-        Ring { servers: servers.list.iter().map(server).collect(), place: servers.place.clone() }
+        let (place, listed) = (servers.place.clone(), servers.place.clone());
+        Ring { servers: servers.list.iter().map(server).collect(), place, listed, ejected: Set::default() }
+    }
+
+    /// The servers that are asked nothing now.
+    pub(super) fn out(&self) -> Set {
+        let is_out = |(number, server): (usize, &Arc<Server>)| (server.identity.health.share() == 0).then_some(number);
+        self.servers.iter().enumerate().take(SERVERS_MAX).filter_map(is_out).collect()
+    }
+
+    /// Those that are to be ejected, if they are others than those that are.
+    pub(super) fn ejects_others(&self) -> Option<Set> {
+        Some(self.out()).filter(|out| *out != self.ejected)
+    }
+
+    /// Places keys without these servers from now on.
+    pub(super) fn eject(&mut self, out: Set) {
+        let without = if out.is_empty() { None } else { self.listed.without(&out) };
+        self.place = without.unwrap_or_else(|| self.listed.clone());
+        self.ejected = out;
     }
 
     /// The key's own server.
