@@ -51,8 +51,12 @@ pub struct FleetSettings {
     pub warm_from: Option<String>,
     /// The fleet that is sent the same requests, and whose answers are dropped.
     pub shadow: Option<String>,
+    /// Of how many keys in a hundred it is sent the requests.
+    pub shadow_percent: u8,
     /// The fleet that keys come from, one by one, as they are asked for.
     pub migrate_from: Option<String>,
+    /// How long, from when it was begun; zero is for as long as it is configured.
+    pub migrate_for: Duration,
 }
 
 /// Where keys go.
@@ -139,7 +143,9 @@ impl FleetSettings {
             replicas: 0,
             warm_from: None,
             shadow: None,
+            shadow_percent: 100,
             migrate_from: None,
+            migrate_for: Duration::ZERO,
         }
     }
 }

@@ -5,8 +5,8 @@ mod real;
 use std::time::{Duration, Instant};
 
 use nuthatch_fleet::client::{
-    Arith, Client, Config, Item, Protocol, ReadFrom, Role, ServerState, Servers, Shadow, Source, Store, Ttl, Verb,
-    Want, Write, Written,
+    Arith, Client, Config, Item, Protocol, ReadFrom, Role, ServerAddr, ServerState, Servers, Shadow, Source, Store,
+    Ttl, Verb, Want, Write, Written,
 };
 use nuthatch_fleet::placement::Placement;
 use nuthatch_fleet::{Distribution, FleetSettings, OnFailure, PlacementSettings, ServerSpec};
@@ -369,5 +369,90 @@ fn a_server_started_again_is_asked_without_an_error_in_between() {
         }
         let stats = &client.counters()[0];
         assert_eq!((stats.ejections, stats.connects), (0, 21));
+    });
+}
+
+#[test]
+fn with_ejection_keys_live_where_they_would_without_the_server_also_those_of_others() {
+    let fleet = Fleet::start(3);
+    block_on(async {
+        let mut faulty = Faulty::before(fleet.servers[1].address());
+        let addresses = [fleet.servers[0].address(), &faulty.address(), fleet.servers[2].address()].map(|address| {
+            let ServerAddr::Tcp { port, .. } = addr(address) else { panic!("it listens on TCP") };
+            port
+        });
+        let weights = [1, 2, 9];
+        let specs: Vec<ServerSpec> = addresses
+            .iter()
+            .zip(weights)
+            .map(|(port, weight)| ServerSpec::new("127.0.0.1", *port).weighing(weight))
+            .collect();
+        let settings = FleetSettings {
+            failure_limit: 1,
+            auto_eject: true,
+            timeout: Duration::from_secs(10),
+            retry_timeout: Duration::from_millis(20),
+            dead_timeout: Duration::from_millis(40),
+            ..FleetSettings::named("shared")
+        };
+        let config = Config { ramp: Duration::ZERO, ..Config::of(&settings, &specs).unwrap() };
+        let client = Client::new(config).unwrap();
+        let all = Placement::new(&settings.placement, &specs).unwrap();
+        let without = all.without(&[1].into_iter().collect());
+        let keys: Vec<String> = (0..500).map(|n| format!("key:{n}")).collect();
+        // Weights make more keys move than the server had; else there would be nothing to see here.
+        let moved = |key: &&String| {
+            all.server_of(key.as_bytes()) != 1 && without.server_of(key.as_bytes()) != all.server_of(key.as_bytes())
+        };
+        let moves = keys.iter().filter(moved).count();
+        assert!(moves > 0, "no key of another server moves");
+
+        faulty.set(Fault::Refuse);
+        let direct = [0, 1, 2].map(|server| alone(&fleet, server));
+        for placement in [&without, &all] {
+            // A key is asked for before the server is out, and the tick that sees it comes within a few milliseconds.
+            let deadline = Instant::now() + Duration::from_secs(20);
+            'again: loop {
+                for server in &direct {
+                    server.flush_all(None).await.unwrap();
+                }
+                for key in &keys {
+                    // What is on its way back may fail once more.
+                    let _ = client.set(key.as_bytes(), b"1", 0, 0).await;
+                }
+                for key in &keys {
+                    let server = placement.server_of(key.as_bytes());
+                    if value(&direct[server], key).await.is_none() {
+                        assert!(Instant::now() < deadline, "{key} is not on server {server}");
+                        continue 'again;
+                    }
+                }
+                break;
+            }
+            faulty.set(Fault::None);
+        }
+    });
+}
+
+#[test]
+fn a_migration_ends_by_itself_and_has_counted_what_it_brought_over() {
+    let (from, to) = (Fleet::start(1), Fleet::start(1));
+    block_on(async {
+        let old = Client::new(from.config(Protocol::Meta)).unwrap();
+        set(&old, "a", "1").await;
+        set(&old, "b", "1").await;
+        let source = Some(Source { client: old.clone(), role: Role::Migrate(HOUR) });
+        let config = Config { source, ticks: nuthatch_fleet::client::Ticks::Caller, ..to.config(Protocol::Meta) };
+        let client = Client::new(config).unwrap();
+        let start = Instant::now();
+        assert_eq!(value(&client, "a").await.as_deref(), Some("1"));
+        assert_eq!(value(&client, "none").await, None);
+        assert_eq!(client.brought_over(), 1);
+        client.tick(start + HOUR - Duration::from_secs(60));
+        assert_eq!(value(&client, "b").await.as_deref(), Some("1"));
+        client.tick(start + 2 * HOUR);
+        set(&old, "c", "1").await;
+        assert_eq!(value(&client, "c").await, None);
+        assert_eq!(client.brought_over(), 2);
     });
 }

@@ -294,8 +294,44 @@ pub fn reference() -> String {
             page += &format!("| `{}` | {} | {} |\n", row.name, row.unit, row.help);
         }
     }
+    page += "\n## Per fleet behind a pool, and per server of it\n\nEach name has the fleet's before it, and another fleet's behind that \
+             where it is one that the fleet names; a server's counters have its address there: `shared:10.0.0.40:11211:answers`.\n\n\
+             | name | counts | what |\n|---|---|---|\n";
+    for (name, unit, what) in FLEET {
+        page += &format!("| `{name}` | {unit} | {what} |\n");
+    }
     page
 }
+
+/// What `stats fleet` shows of a fleet, and of each of its servers.
+pub const FLEET: &[(&str, &str, &str)] = &[
+    ("list_changes", "times", "Another list of servers was used, of fleets whose list is kept elsewhere."),
+    ("list_failures", "times", "The source of the list did not answer, or named nothing; the last list stayed."),
+    ("list_flaps", "times", "A change was taken back before it was used."),
+    (
+        "migration_seconds_left",
+        "seconds",
+        "Until keys come from `migrate_from` no longer, where `migrate_for` says when: 0 once it is over.",
+    ),
+    ("brought_over", "items", "Items that `migrate_from` or `warm_from` had and this fleet was sent."),
+    ("SERVER:state", "", "Up, Down, Probing or Returning: the worst that a worker knows it in."),
+    ("SERVER:in_flight", "requests", "Requests that wait for its answer now."),
+    ("SERVER:requests", "requests", "Requests sent."),
+    ("SERVER:answers", "requests", "Requests answered."),
+    ("SERVER:refusals", "requests", "Requests answered with an error."),
+    ("SERVER:timeouts", "requests", "Requests not answered in `timeout`."),
+    ("SERVER:busy", "requests", "Requests refused because too many waited."),
+    ("SERVER:down", "requests", "Requests not sent because it was down."),
+    ("SERVER:connects", "connections", "Connections made."),
+    ("SERVER:connect_errors", "connections", "Connections that could not be made in `connect_timeout`."),
+    ("SERVER:silences", "connections", "Connections given up because nothing came for `read_timeout`."),
+    ("SERVER:losses", "connections", "Connections that ended while answers were due."),
+    ("SERVER:garbage", "connections", "Connections given up because what came was no answer to what was asked."),
+    ("SERVER:ejections", "times", "It was given up after `failure_limit` failures in a row."),
+    ("SERVER:bytes_out", "bytes", "Bytes sent."),
+    ("SERVER:bytes_in", "bytes", "Bytes received."),
+    ("SERVER:latency_mean_us", "microseconds", "What an answer took, on average since the start."),
+];
 
 #[cfg(test)]
 mod tests {

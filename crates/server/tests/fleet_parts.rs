@@ -150,7 +150,73 @@ fn a_pool_asks_the_other_fleets_that_its_own_names() {
         client.ask("delete k\r\n", "DELETED\r\n");
         direct[1].ask("get n:k\r\n", "END\r\n");
         assert!(client.stat("stats fleet", &format!("shared:shadow:{}:state", at(2))) == "Up");
+        assert_eq!(client.stat("stats fleet", "shared:brought_over"), "1");
     }
+}
+
+#[test]
+fn a_migration_ends_when_the_file_says_and_counts_down_to_it() {
+    let servers = [(); 2].map(|()| server_at(own_address()));
+    let at = |index: usize| match servers[index].addresses()[0] {
+        Address::Tcp(address) => address,
+        _ => panic!("it listens on TCP"),
+    };
+    let mut old = Client::connect(&servers[1]);
+    for (time, is_over) in [(Duration::from_secs(3600), false), (Duration::from_millis(1), true)] {
+        let own = FleetSettings {
+            migrate_from: Some("old".to_owned()),
+            migrate_for: time,
+            ..fleet("shared", vec![fixed(at(0))])
+        };
+        let server = start(before(vec![own, fleet("old", vec![fixed(at(1))])], 0));
+        let mut client = Client::connect(&server);
+        let left = |client: &mut Client| -> u64 {
+            client.stat("stats fleet", "shared:migration_seconds_left").parse().expect("a number")
+        };
+        if is_over {
+            eventually(|| left(&mut client) == 0);
+        } else {
+            assert!((3000..=3600).contains(&left(&mut client)));
+        }
+        old.ask("set k 0 0 3\r\nold\r\n", "STORED\r\n");
+        client.ask("get k\r\n", if is_over { "END\r\n" } else { "VALUE k 0 3\r\nold\r\nEND\r\n" });
+        client.ask("delete k\r\n", if is_over { "NOT_FOUND\r\n" } else { "DELETED\r\n" });
+    }
+}
+
+#[test]
+fn what_stats_fleet_shows_is_in_the_reference() {
+    let servers = [(); 2].map(|()| server_at(own_address()));
+    let at = |index: usize| match servers[index].addresses()[0] {
+        Address::Tcp(address) => address,
+        _ => panic!("it listens on TCP"),
+    };
+    let names = NameServer::start();
+    names.put("cache.example", A, records(&[at(0)]));
+    let own = FleetSettings {
+        resolvers: vec![names.address()],
+        settle: Duration::ZERO,
+        migrate_from: Some("old".to_owned()),
+        migrate_for: Duration::from_secs(3600),
+        ..fleet("shared", vec![Source::parse(&format!("dns:cache.example:{}", at(0).port())).expect("a source")])
+    };
+    let server = start(before(vec![own, fleet("old", vec![fixed(at(1))])], 0));
+    let mut client = Client::connect(&server);
+    eventually(|| answer(&mut client, "set k 0 0 1\r\n1\r\n", "\r\n") == "STORED\r\n");
+    let told = answer(&mut client, "stats fleet\r\n", "END\r\n");
+    let names = told.lines().filter_map(|line| line.strip_prefix("STAT shared:")?.split(' ').next());
+    let server_names = [format!("{}:", at(0)), format!("old:{}:", at(1))];
+    let mut shown: Vec<String> = names
+        .map(|name| match server_names.iter().find_map(|server| name.strip_prefix(server.as_str())) {
+            Some(name) => format!("SERVER:{name}"),
+            None => name.to_owned(),
+        })
+        .collect();
+    shown.sort();
+    shown.dedup();
+    let mut documented: Vec<&str> = nuthatch_server::counters::FLEET.iter().map(|(name, ..)| *name).collect();
+    documented.sort_unstable();
+    assert_eq!(shown, documented);
 }
 
 #[test]

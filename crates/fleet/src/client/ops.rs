@@ -249,6 +249,12 @@ impl Client {
         self.inner.all(|server| server.stats())
     }
 
+    /// How many items another fleet had that were put here: by [`Config::source`] or [`Client::migrate`].
+    #[must_use]
+    pub fn brought_over(&self) -> u64 {
+        self.inner.routes.brought_over()
+    }
+
     /// Changes the list of servers. Those that stay keep their connections; those that go answer what they were asked, and
     /// are asked nothing more. Which keys move is the placement's matter alone.
     pub fn set_servers(&self, servers: &Servers) {

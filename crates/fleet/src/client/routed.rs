@@ -31,6 +31,8 @@ pub(super) struct Routes {
     plain: AtomicBool,
     source: RwLock<Option<Arc<Active>>>,
     recent: Recent,
+    /// Items that were sent on to be added here.
+    brought_over: AtomicU64,
 }
 
 /// A source that is in use.
@@ -48,7 +50,13 @@ impl Routes {
     pub(super) fn new(config: &Config, clock: &Clock) -> Routes {
         let source = config.source.as_ref().map(|source| Arc::new(Active::new(source, clock.now_us())));
         let plain = config.replicas == 0 && config.shadow.is_none() && source.is_none();
-        Routes { plain: AtomicBool::new(plain), source: RwLock::new(source), recent: Recent::default() }
+        let (plain, source) = (AtomicBool::new(plain), RwLock::new(source));
+        Routes { plain, source, recent: Recent::default(), brought_over: AtomicU64::new(0) }
+    }
+
+    /// Items that another fleet had and this one has been sent since.
+    pub(super) fn brought_over(&self) -> u64 {
+        self.brought_over.load(Ordering::Relaxed)
     }
 
     fn source(&self) -> Option<Arc<Active>> {
@@ -294,6 +302,7 @@ impl Inner {
         let add = Store { verb: Verb::Add, key, value: &item.value, flags: item.flags, exptime, cas: None };
         let send = || self.start(key, &Request::Write(Write::Store(add)), self.until(end));
         let fill = self.routes.recent.unless_marked(key, then, send)?.ok()?;
+        self.routes.brought_over.fetch_add(1, Ordering::Relaxed);
         Some((item, fill))
     }
 

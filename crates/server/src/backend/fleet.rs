@@ -241,11 +241,16 @@ impl Backend for Fleet {
                 show(&format!("{prefix}list_{name}"), &value);
             }
         }
+        if let Some(left) = parts.migration_left() {
+            show("migration_seconds_left", &left.as_secs_f64().ceil());
+        }
+        let mut brought_over = 0;
         let mut all: Vec<(String, ServerStats)> = Vec::new();
         for (_, mine) in self.clients.iter() {
             let clients = lock(mine).as_ref().map(|mine| mine.clients.clone());
             for (part, client) in clients.into_iter().flatten() {
                 let prefix = parts.prefix(part);
+                brought_over += client.brought_over();
                 for stats in client.counters() {
                     match all.iter_mut().find(|(of, sum)| *of == prefix && sum.server == stats.server) {
                         Some((_, sum)) => add(sum, &stats),
@@ -253,6 +258,9 @@ impl Backend for Fleet {
                     }
                 }
             }
+        }
+        if parts.has_source() {
+            show("brought_over", &brought_over);
         }
         for (prefix, sum) in &all {
             let latency_us = sum.latency_mean().as_micros() as u64;

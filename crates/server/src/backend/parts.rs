@@ -3,15 +3,12 @@
 //! Owns the settings of each part and the list that it has now. A list from a name server or etcd is unknown until it is
 //! told; it then stays until another is. Nothing here connects to anyone.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nuthatch_fleet::client::{Client, Config, Error, OnDown, Role, ServerAddr, Servers, Shadow, Source, Ticks};
 use nuthatch_fleet::membership::sources_are_fixed;
 use nuthatch_fleet::placement::PlacementError;
 use nuthatch_fleet::{FleetSettings, PlacementSettings, ServerSpec};
-
-/// Keys are taken over for as long as the settings say so.
-const MIGRATION: Duration = Duration::MAX;
 
 /// The fleet itself comes first.
 #[derive(Clone)]
@@ -21,6 +18,8 @@ pub(crate) struct Parts(Vec<Part>);
 struct Part {
     role: PartRole,
     settings: FleetSettings,
+    /// Since when it is what it is.
+    since: Instant,
     /// `None` until every source of it has answered.
     list: Option<(Vec<ServerSpec>, Config)>,
 }
@@ -29,7 +28,14 @@ struct Part {
 enum PartRole {
     Own,
     Source(Role),
-    Shadow,
+    /// Of so many keys in a hundred.
+    Shadow(u8),
+}
+
+impl PartRole {
+    fn is_migration(self) -> bool {
+        matches!(self, PartRole::Source(Role::Migrate(_)))
+    }
 }
 
 /// What the clients there are have to do for other parts to be in force.
@@ -48,23 +54,26 @@ impl Parts {
         all: &[FleetSettings],
         before: Option<&Parts>,
     ) -> Result<Parts, PlacementError> {
+        let time = if settings.migrate_for.is_zero() { Duration::MAX } else { settings.migrate_for };
         let others = [
             (PartRole::Source(Role::Warm), &settings.warm_from),
-            (PartRole::Source(Role::Migrate(MIGRATION)), &settings.migrate_from),
-            (PartRole::Shadow, &settings.shadow),
+            (PartRole::Source(Role::Migrate(time)), &settings.migrate_from),
+            (PartRole::Shadow(settings.shadow_percent), &settings.shadow),
         ];
         let others = others.into_iter().filter_map(|(role, name)| {
             let name = name.as_ref()?;
             Some((role, all.iter().find(|other| other.name == *name)?))
         });
         let parts = [(PartRole::Own, settings)].into_iter().chain(others).map(|(role, settings)| {
-            let known = |parts: &Parts| {
-                let part = parts.0.iter().find(|part| part.settings.name == settings.name)?;
-                part.list.as_ref().map(|(servers, _)| servers.clone())
-            };
-            let servers = sources_are_fixed(&settings.servers).or_else(|| before.and_then(known));
+            let mut named = before.iter().flat_map(|parts| &parts.0).filter(|part| part.settings.name == settings.name);
+            let known = named.clone().next().and_then(|part| part.list.as_ref());
+            let known = known.map(|(servers, _)| servers.clone());
+            let servers = sources_are_fixed(&settings.servers).or(known);
+            // A migration goes on from when it was begun, also when it is given another time.
+            let goes_on = |part: &&Part| part.role.is_migration() && role.is_migration();
+            let since = named.find(goes_on).map_or_else(Instant::now, |part| part.since);
             let list = servers.map(|servers| with_config(settings, servers)).transpose()?;
-            Ok(Part { role, settings: settings.clone(), list })
+            Ok(Part { role, settings: settings.clone(), since, list })
         });
         Ok(Parts(parts.collect::<Result<_, _>>()?))
     }
@@ -134,9 +143,22 @@ impl Parts {
     /// The name of a fleet without whose list nothing can be asked.
     pub(super) fn lacks(&self) -> Option<&str> {
         // A shadow or a warm fleet may come later. One that keys are left in has what would be missed.
-        let needs = |role| matches!(role, PartRole::Own | PartRole::Source(Role::Migrate(_)));
-        let lacking = self.0.iter().find(|part| part.list.is_none() && needs(part.role));
+        let needs = |part: &Part| match part.role {
+            PartRole::Own => true,
+            role => role.is_migration() && part.migration_left() != Some(Duration::ZERO),
+        };
+        let lacking = self.0.iter().find(|part| part.list.is_none() && needs(part));
         lacking.map(|part| part.settings.name.as_str())
+    }
+
+    /// Whether another fleet has what this one lacks.
+    pub(super) fn has_source(&self) -> bool {
+        self.0.iter().any(|part| matches!(part.role, PartRole::Source(_)))
+    }
+
+    /// How long keys are still taken over from another fleet: zero when that is over. `None` where no end is set.
+    pub(super) fn migration_left(&self) -> Option<Duration> {
+        self.0.iter().find_map(Part::migration_left)
     }
 
     /// What clients are made of.
@@ -156,15 +178,26 @@ impl Parts {
         let mut own = None;
         let (mut source, mut shadow) = (None, None);
         for (index, config) in self.known() {
-            let role = self.0[index].role;
+            let part = &self.0[index];
+            let role = part.role;
+            let left = part.migration_left();
+            if left == Some(Duration::ZERO) {
+                continue;
+            }
             if role == PartRole::Own {
                 own = Some(config.clone());
                 continue;
             }
             let client = Client::new(config.clone())?;
             match role {
-                PartRole::Source(role) => source = Some(Source { client: client.clone(), role }),
-                _ => shadow = Some(Shadow { client: client.clone(), share: 1.0 }),
+                PartRole::Source(role) => {
+                    let role = left.map_or(role, Role::Migrate);
+                    source = Some(Source { client: client.clone(), role });
+                }
+                PartRole::Shadow(percent) => {
+                    shadow = Some(Shadow { client: client.clone(), share: f64::from(percent) / 100.0 });
+                }
+                PartRole::Own => {}
             }
             clients.push((index, client));
         }
@@ -172,6 +205,18 @@ impl Parts {
             clients.insert(0, (0, Client::new(Config { source, shadow, ..own })?));
         }
         Ok(clients)
+    }
+}
+
+impl Part {
+    /// As [`Parts::migration_left`].
+    fn migration_left(&self) -> Option<Duration> {
+        match self.role {
+            PartRole::Source(Role::Migrate(time)) if time != Duration::MAX => {
+                Some(time.saturating_sub(self.since.elapsed()))
+            }
+            _ => None,
+        }
     }
 }
 

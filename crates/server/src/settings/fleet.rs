@@ -187,10 +187,22 @@ pub(super) static KEYS: &[Knob<FleetDraft>] = &[
         Action::Text { expected: ANOTHER, set: |d, text| other(&mut d.fleet.shadow, text) },
     ),
     Knob::<FleetDraft>::new(
+        "shadow_percent",
+        "of how many keys in a hundred the shadow is sent the requests, always of the same ones",
+        Action::Integer { min: 1, max: 100, missing: None, set: |d, n| d.fleet.shadow_percent = n as u8 },
+    )
+    .default("100"),
+    Knob::<FleetDraft>::new(
         "migrate_from",
         "the fleet that keys come from as they are asked for",
         Action::Text { expected: ANOTHER, set: |d, text| other(&mut d.fleet.migrate_from, text) },
     ),
+    Knob::<FleetDraft>::new(
+        "migrate_for",
+        "how long they do, from the start or reload that began it; 0 is for as long as migrate_from stands here",
+        Action::Time { min: Duration::ZERO, set: |d, time| d.fleet.migrate_for = time },
+    )
+    .default("0"),
 ];
 
 /// An element of `servers`. The error ends the sentence "expected …".
@@ -286,6 +298,12 @@ impl Draft {
         }
         if fleet.warm_from.is_some() && fleet.migrate_from.is_some() {
             return Err(draft.problem("migrate_from", "none with warm_from, misses are asked of one other fleet"));
+        }
+        if fleet.migrate_from.is_none() && !fleet.migrate_for.is_zero() {
+            return Err(draft.problem("migrate_for", "migrate_from with it"));
+        }
+        if fleet.shadow.is_none() && fleet.shadow_percent < 100 {
+            return Err(draft.problem("shadow_percent", "shadow with it"));
         }
         // Whatever else keeps keys from being placed.
         let spare = (fleet.on_failure == OnFailure::Spare).then(|| fleet.spare.clone());

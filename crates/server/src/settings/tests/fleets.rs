@@ -16,7 +16,12 @@ fn every_key_of_a_fleet_is_taken_and_refuses_a_bad_value() {
     walk("fleet.a", fleet::KEYS, |line| {
         let servers = if line.starts_with("servers") { "" } else { "servers = [\"b\"]\n" };
         let namespace = if line.starts_with("hash_with") { "namespace = \"n\"\n" } else { "" };
-        format!("[fleet.a]\n{line}\n{servers}{namespace}[fleet.x]\nservers = [\"b\"]\n")
+        let other = match line.split(' ').next() {
+            Some("shadow_percent") => "shadow = \"x\"\n",
+            Some("migrate_for") => "migrate_from = \"x\"\n",
+            _ => "",
+        };
+        format!("[fleet.a]\n{line}\n{servers}{namespace}{other}[fleet.x]\nservers = [\"b\"]\n")
     });
 }
 
@@ -45,6 +50,7 @@ fn every_key_of_a_fleet_reaches_the_clients_of_a_pool_before_it() {
         }
         draft.fleet.placement.namespace = b"n:".to_vec();
         draft.fleet.on_failure = OnFailure::Spare;
+        (draft.fleet.shadow, draft.fleet.migrate_from) = (Some("other".to_owned()), Some("other".to_owned()));
         draft.fleet
     };
     let other = FleetSettings { name: "other".to_owned(), ..base() };
@@ -104,6 +110,7 @@ spare_ttl = "20s"
 replicas = 1
 warm_from = "old"
 shadow = "old"
+shadow_percent = 5
 
 [fleet.old]
 servers = ["10.0.1.40"]
@@ -127,7 +134,7 @@ servers = ["10.0.1.40"]
     assert_eq!(times.map(|time| time.as_millis()), [100, 1000, 2000, 60_000, 30_000]);
     assert_eq!((fleet.failure_limit, fleet.auto_eject, fleet.on_failure), (2, true, OnFailure::Spare));
     assert_eq!((&fleet.spare[..], fleet.spare_ttl.as_secs()), (&[ServerSpec::new("10.0.0.50", 11211)][..], 20));
-    assert_eq!(fleet.replicas, 1);
+    assert_eq!((fleet.replicas, fleet.shadow_percent), (1, 5));
     for named in [&fleet.warm_from, &fleet.shadow] {
         assert_eq!(named.as_deref(), Some("old"));
     }
@@ -205,6 +212,16 @@ fn what_is_wrong_with_a_fleet_is_named_with_its_line() {
             "both",
             "[fleet.a]\nservers = [\"b\"]\nwarm_from = \"c\"\nmigrate_from = \"c\"\n[fleet.c]\nservers = [\"b\"]\n",
             "n.toml:4: fleet.a.migrate_from: expected none with warm_from, misses are asked of one other fleet",
+        ),
+        (
+            "migrate for",
+            "[fleet.a]\nservers = [\"b\"]\nmigrate_for = \"1h\"\n",
+            "n.toml:3: fleet.a.migrate_for: expected migrate_from with it",
+        ),
+        (
+            "shadow percent",
+            "[fleet.a]\nservers = [\"b\"]\nshadow_percent = 10\n",
+            "n.toml:3: fleet.a.shadow_percent: expected shadow with it",
         ),
         (
             "spare-weightless",
