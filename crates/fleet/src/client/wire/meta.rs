@@ -43,7 +43,7 @@ pub(super) fn encode(
             Ok(Expected::new(Kind::Barrier, Want::VALUE, 0, opaque))
         }
         Request::Meta(_) | Request::Flush { .. } | Request::Version | Request::Stats { .. } => {
-            text::encode(out, keys, request)
+            text::encode(out, keys, opaque, request)
         }
     }
 }
@@ -239,22 +239,30 @@ pub(super) fn read_write(kind: Kind, opaque: u32, reply: &Meta<'_>) -> Option<Wr
 }
 
 /// Another client's request.
-pub(super) fn pass(out: &mut Vec<u8>, keys: &mut KeyQueue, request: &MetaRequest<'_>) -> Result<Expected, Error> {
+pub(super) fn pass(
+    out: &mut Vec<u8>,
+    keys: &mut KeyQueue,
+    opaque: u32,
+    request: &MetaRequest<'_>,
+) -> Result<Expected, Error> {
     let MetaRequest { word, key, flags, value } = *request;
     let tokens = || flags.split(|&byte| byte == b' ');
     let shows = |letter: &[u8]| tokens().any(|token| token == letter);
-    let asks_key = word != Word::Debug && !shows(b"k");
-    if asks_key {
-        let mut with_key = Vec::with_capacity(flags.len() + 2);
-        with_key.extend_from_slice(flags);
-        with_key.extend_from_slice(b" k");
-        meta::pass(out, word, key, value, &with_key)?;
-    } else {
-        meta::pass(out, word, key, value, flags)?;
-    }
-    let added = Added { key: asks_key, base64: check_text_key(key).is_err() && !shows(b"b") };
+    let is_text = check_text_key(key).is_ok();
+    // memcached shows a key that is no text as it is, with whatever ends a line in it, where the item was made by the binary
+    // protocol or by `N`. The answer to a request about one says its number instead.
+    let asks_number = word != Word::Debug && !is_text && !tokens().any(|token| matches!(token, [b'O', ..] | b"k"));
+    let asks_key = word != Word::Debug && !asks_number && !shows(b"k");
+    let mut digits = [0; 10];
+    let more: [&[u8]; 2] = match (asks_number, asks_key) {
+        (true, _) => [b" O", decimal(opaque, &mut digits)],
+        (_, true) => [b" k", b""],
+        _ => [b"", b""],
+    };
+    meta::pass(out, word, key, value, &[flags, more[0], more[1]].concat())?;
+    let added = Added { key: asks_key, number: asks_number, base64: !is_text && !shows(b"b") };
     keys.push(key);
-    Ok(Expected::new(Kind::Meta { word, added }, Want::VALUE, 1, 0))
+    Ok(Expected::new(Kind::Meta { word, added }, Want::VALUE, 1, opaque))
 }
 
 /// The answer to another client's request.
@@ -269,14 +277,22 @@ pub(super) fn read_passed(
     let answer = match reply {
         Reply::Meta(reply) if word != Word::Debug || reply.code == Code::En => {
             // Only a miss of `mg` may come without its key.
-            let is_other =
-                reply.flag(b'k').map_or(reply.code != Code::En, |token| !shows_key(&reply, token, keys.front()));
-            if is_other {
-                return unexpected("an answer with the key that was asked for", buf);
+            let is_its = if added.number {
+                reply.number(b'O').map(|number| number == u64::from(expected.opaque))
+            } else {
+                reply.flag(b'k').map(|token| shows_key(&reply, token, keys.front()))
+            };
+            if !is_its.unwrap_or(reply.code == Code::En) {
+                return unexpected("an answer with the key, or the number, of the request", buf);
             }
             let mut bytes = Vec::with_capacity(buf.len().min(64) + reply.value.len());
             for flag in reply.flags() {
-                if (added.key && flag[0] == b'k') || (added.base64 && flag == b"b") {
+                let is_added = match flag {
+                    [b'k', ..] => added.key,
+                    [b'O', ..] => added.number,
+                    _ => flag == b"b" && added.base64,
+                };
+                if is_added {
                     continue;
                 }
                 if !bytes.is_empty() {

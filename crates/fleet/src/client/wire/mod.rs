@@ -62,6 +62,8 @@ pub(super) enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Added {
     key: bool,
+    /// An opaque.
+    number: bool,
     base64: bool,
 }
 
@@ -210,6 +212,12 @@ pub(super) fn encode(
         Request::Flush { .. } | Request::Version | Request::Stats { .. } | Request::Barrier => {
             encode_plain(protocol, out, keys, opaque, request)
         }
+        // Tags are a server's, whatever its keys begin with.
+        Request::Forget(Forget::Tag(_))
+        | Request::Flush { .. }
+        | Request::Version
+        | Request::Stats { .. }
+        | Request::Barrier => encode_plain(protocol, out, keys, opaque, request),
     };
     encoded.map(|expected| Expected { namespace_bytes: namespace.len(), ..expected })
 }
@@ -222,7 +230,7 @@ fn encode_plain(
     request: &Request<'_>,
 ) -> Result<Expected, Error> {
     match protocol {
-        Protocol::Text => text::encode(out, keys, request),
+        Protocol::Text => text::encode(out, keys, opaque, request),
         Protocol::Meta => meta::encode(out, keys, opaque, request),
         Protocol::Binary => binary::encode(out, keys, opaque, request),
     }

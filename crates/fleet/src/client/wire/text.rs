@@ -10,7 +10,12 @@ use crate::client::keys::KeyQueue;
 use crate::client::request::{Answer, Arith, Item, Request, Store, Ttl, Verb, Want, Write};
 use crate::client::{Error, Written};
 
-pub(super) fn encode(out: &mut Vec<u8>, keys: &mut KeyQueue, request: &Request<'_>) -> Result<Expected, Error> {
+pub(super) fn encode(
+    out: &mut Vec<u8>,
+    keys: &mut KeyQueue,
+    opaque: u32,
+    request: &Request<'_>,
+) -> Result<Expected, Error> {
     let bare = |kind| Ok(Expected::new(kind, Want::VALUE, 0, 0));
     match *request {
         Request::Get { key, want, touch } => {
@@ -29,7 +34,7 @@ pub(super) fn encode(out: &mut Vec<u8>, keys: &mut KeyQueue, request: &Request<'
             write(out, change, false)?;
             bare(write_kind(change))
         }
-        Request::Meta(ref request) => meta::pass(out, keys, request),
+        Request::Meta(ref request) => meta::pass(out, keys, opaque, request),
         Request::Flush { delay } => {
             text::flush_all(out, delay, false);
             bare(Kind::Flush)
