@@ -51,7 +51,6 @@ wire_errors! {
     InvalidMetaDelta = "CLIENT_ERROR invalid numeric delta value",
     ForgetUsage = "CLIENT_ERROR usage: forget prefix|tag <name> [noreply]",
     NotAPrefix = "CLIENT_ERROR a prefix ends with the delimiter, the fourth one at the latest",
-    ForgetHasBackend = "SERVER_ERROR forget is not handed on to a pool's backend",
     BadTags = "CLIENT_ERROR an item has at most 8 tags of at most 250 bytes",
     FlushAllNotAllowed = "CLIENT_ERROR flush_all not allowed",
     WatchNotAllowed = "CLIENT_ERROR watch commands not allowed",

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use common::backend::Scripted;
 use common::binary::frame;
 use common::{Client, address, eventually, listener, settings, start};
-use nuthatch_server::backend::Backend;
+use nuthatch_server::backend::{Backend, Forget};
 use nuthatch_server::settings::{PoolSettings, RouteSettings, Settings};
 use nuthatch_server::{Running, Server};
 use nuthatch_testkit::conversation::{Scope, hold};
@@ -333,14 +333,49 @@ fn a_flush_reaches_the_backend_and_every_copy() {
 }
 
 #[test]
-fn forget_is_refused_where_it_would_not_reach_the_backend() {
+fn what_forgets_reaches_the_backend_and_no_fetch_that_it_passed_is_kept() {
     let (server, backend) = start_backed(backed(500, 0));
     let mut client = Client::connect(&server);
-    client.ask("set a:1 0 0 1\r\n1\r\nget a:1\r\n", "STORED\r\nVALUE a:1 0 1\r\n1\r\nEND\r\n");
-    let refused = "SERVER_ERROR forget is not handed on to a pool's backend\r\n";
-    client.ask("forget prefix a:\r\nforget tag t\r\n", [refused, refused].concat());
-    client.ask("get a:1\r\n", "VALUE a:1 0 1\r\n1\r\nEND\r\n");
-    assert_eq!(backend.aside("get a:1\r\n"), "VALUE a:1 0 1\r\n1\r\nEND\r\n");
+    for forget in ["forget prefix a:", "forget tag t"] {
+        backend.aside("ms a:1 1 Lt\r\n1\r\nms a:2 1 Lt\r\n2\r\n");
+        client.ask("get a:1\r\n", "VALUE a:1 0 1\r\n1\r\nEND\r\n");
+        backend.hold();
+        let mut reader = Client::connect(&server);
+        reader.send("get a:2\r\n");
+        eventually(|| backend.kept_back() == 1);
+        client.send(format!("{forget}\r\nget a:1 a:2\r\n"));
+        eventually(|| backend.kept_back() == 2);
+        backend.release_one(false);
+        reader.expect("VALUE a:2 0 1\r\n2\r\nEND\r\n");
+        backend.release();
+        client.expect("OK\r\nEND\r\n");
+    }
+    client
+        .ask("forget prefix a\r\n", "CLIENT_ERROR a prefix ends with the delimiter, the fourth one at the latest\r\n");
+    client.ask("forget prefix a noreply\r\nforget tag t noreply\r\nmn\r\n", "MN\r\n");
+    backend.set_down(Some("gone"));
+    client.ask("forget tag t\r\n", "SERVER_ERROR gone\r\n");
+}
+
+#[test]
+fn what_others_forget_takes_the_copies_that_it_may_name_and_no_others() {
+    let (server, backend) = start_backed(backed(500, 0));
+    let mut client = Client::connect(&server);
+    backend.aside("set a:1 0 0 1\r\n1\r\nset b:1 0 0 1\r\n1\r\n");
+    let read = |client: &mut Client| {
+        client.ask("get a:1 b:1\r\n", "VALUE a:1 0 1\r\n1\r\nVALUE b:1 0 1\r\n1\r\nEND\r\n");
+        (backend.gets("a:1"), backend.gets("b:1"))
+    };
+    assert_eq!(read(&mut client), (1, 1));
+    backend.tell(|changes| changes.forgotten(Forget::Prefix(b"a:")));
+    assert_eq!(read(&mut client), (2, 1));
+    assert_eq!(read(&mut client), (2, 1));
+    // A copy does not know its item's tags, and what is a prefix elsewhere may be none here.
+    backend.tell(|changes| changes.forgotten(Forget::Tag(b"t")));
+    assert_eq!(read(&mut client), (3, 2));
+    backend.tell(|changes| changes.forgotten(Forget::Prefix(b"a-")));
+    assert_eq!(read(&mut client), (4, 3));
+    assert_eq!((count(&mut client, "tier_changes"), count(&mut client, "tier_gaps")), (3, 0));
 }
 
 #[test]

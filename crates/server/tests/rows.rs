@@ -53,6 +53,22 @@ fn start(ttl_max_seconds: u32, flush: bool) -> World {
 }
 
 #[test]
+fn forgetting_forgets_the_copies_of_rows_and_no_row() {
+    let world = start(600, false);
+    let mut client = world.client();
+    client.ask("set u:1 0 0 1\r\n1\r\nms u:2 1 Lt\r\n1\r\n", "STORED\r\nHD\r\n");
+    for (number, forget) in ["prefix u:", "tag t"].into_iter().enumerate() {
+        let number = number + 2;
+        client.send("get u:1 u:2\r\n");
+        client.read_until("END\r\n");
+        world.sql(&format!("UPDATE accounts SET name = '{number}'"));
+        client.ask(format!("forget {forget}\r\n"), "OK\r\n");
+        let expected = format!("VALUE u:1 0 1\r\n{number}\r\nVALUE u:2 0 1\r\n{number}\r\nEND\r\n");
+        client.ask("get u:1 u:2\r\n", expected);
+    }
+}
+
+#[test]
 fn every_command_means_on_rows_what_it_means_to_memcached() {
     let world = start(0, true);
     let mut client = world.client();

@@ -81,6 +81,14 @@ pub enum Error {
         /// Its line or the text of its status: `SERVER_ERROR …`.
         line: Arc<str>,
     },
+    /// The server knows no prefixes and tags: it is a memcached, or a Nuthatch that is spoken to in the binary protocol and
+    /// whose reserved keys are off.
+    CannotForget {
+        /// Which.
+        server: Arc<str>,
+        /// What it answered.
+        line: Arc<str>,
+    },
     /// The runtime that this client was made in has ended, or the server has left the fleet meanwhile.
     Stopped {
         /// Which.
@@ -103,6 +111,7 @@ impl Error {
             | Error::Timeout { server, .. }
             | Error::Garbage { server, .. }
             | Error::Refused { server, .. }
+            | Error::CannotForget { server, .. }
             | Error::Stopped { server } => Some(server),
             _ => None,
         }
@@ -111,7 +120,7 @@ impl Error {
     /// Whether another server might do: everything but the caller's own errors and a server's clear refusal.
     #[must_use]
     pub fn is_failure(&self) -> bool {
-        self.server().is_some() && !matches!(self, Error::Refused { .. })
+        self.server().is_some() && !matches!(self, Error::Refused { .. } | Error::CannotForget { .. })
     }
 }
 
@@ -144,6 +153,12 @@ impl fmt::Display for Error {
             }
             Error::Garbage { server, seen } => write!(f, "server {server} sent {seen}"),
             Error::Refused { server, line } => write!(f, "server {server} refused: {line}"),
+            Error::CannotForget { server, line } => {
+                write!(
+                    f,
+                    "server {server} cannot forget a prefix or tag: it answered {line}, expected it to be a Nuthatch"
+                )
+            }
             Error::Stopped { server } => write!(f, "server {server} is no longer asked by this client"),
             Error::NoRuntime => f.write_str("a client has to be made inside a tokio runtime"),
         }

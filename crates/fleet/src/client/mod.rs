@@ -53,4 +53,6 @@ pub use error::Error;
 pub use health::ServerState;
 pub use ops::Client;
 pub use place::Modulo;
-pub use request::{Arith, Item, MetaAnswer, MetaCode, MetaRequest, Store, Ttl, Verb, Want, Word, Write, Written};
+pub use request::{
+    Arith, Forget, Item, MetaAnswer, MetaCode, MetaRequest, Store, Ttl, Verb, Want, Word, Write, Written,
+};

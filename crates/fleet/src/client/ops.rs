@@ -13,7 +13,9 @@ use super::Error;
 use super::config::{Config, OnDown, Servers, Ticks};
 use super::counters::ServerStats;
 use super::link::{Call, Link};
-use super::request::{Answer, Arith, Item, MetaAnswer, MetaRequest, Request, Store, Verb, Want, Word, Write, Written};
+use super::request::{
+    Answer, Arith, Forget, Item, MetaAnswer, MetaRequest, Request, Store, Verb, Want, Word, Write, Written,
+};
 use super::routed::Routes;
 use super::server::{Ring, Server, Shared};
 use super::wire;
@@ -220,13 +222,26 @@ impl Client {
         result.map(|()| failures)
     }
 
-    /// Empties every server, after `delay` seconds if there is one.
+    /// Empties every server, after `delay` seconds if there is one; a fleet that keys are taken over from too.
     ///
     /// # Errors
     /// The first server's that could not; the others are emptied all the same.
     pub async fn flush_all(&self, delay: Option<i32>) -> Result<(), Error> {
-        let answers = self.inner.ask_all(&Request::Flush { delay }).await;
-        answers.into_iter().try_for_each(|(_, answer)| answer.map(drop))
+        self.inner.empty(&Request::Flush { delay }).await
+    }
+
+    /// Has every server forget a prefix or tag, each in constant time; another fleet that answers misses too. The namespace
+    /// stands before a prefix as before a key, and not before a tag.
+    ///
+    /// # Errors
+    /// The first server's that could not, [`Error::CannotForget`] of one that is no Nuthatch; the others forget all the same.
+    pub async fn forget(&self, what: Forget<'_>) -> Result<(), Error> {
+        match self.inner.empty(&Request::Forget(what)).await {
+            Err(Error::Refused { server, line }) if ["ERROR", "NOT_FOUND"].contains(&&*line) => {
+                Err(Error::CannotForget { server, line })
+            }
+            told => told,
+        }
     }
 
     /// What each server says its version is, by the server's name.
@@ -510,6 +525,16 @@ impl Inner {
             Poll::Pending
         })
         .await
+    }
+
+    /// Tells every server, on each of its connections, so that it comes after what was sent to it before.
+    pub(super) async fn tell_all(&self, request: &Request<'_>) -> Result<(), Error> {
+        let calls = self.all(|server| server.links().iter().map(|link| link.submit(request, None)).collect::<Vec<_>>());
+        let mut first = Ok(());
+        for call in calls.into_iter().flatten() {
+            first = first.and(finish(call).await.map(drop));
+        }
+        first
     }
 
     /// Asks every server the same.

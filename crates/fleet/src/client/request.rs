@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 pub use nuthatch_proto::client::meta::Word;
+pub use nuthatch_proto::forget::Forget;
 
 /// What a retrieval shall bring besides value and flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -250,6 +251,7 @@ pub(crate) enum Request<'a> {
     Flush {
         delay: Option<i32>,
     },
+    Forget(Forget<'a>),
     Version,
     Stats {
         argument: &'a [u8],

@@ -114,6 +114,13 @@ impl Recent {
         send()
     }
 
+    /// As [`Recent::marked`], for a request about keys that are not named, which is sent once this returns.
+    fn mark_all(&self) {
+        let now = self.count.fetch_add(1, Ordering::SeqCst) + 1;
+        // What is put somewhere under one of these locks is on its way before the lock is had.
+        self.marks.iter().for_each(|mark| *mark.lock().unwrap_or_else(PoisonError::into_inner) = now);
+    }
+
     /// Does `send`, which sends what was read at `then`, unless the key has been written to since.
     fn unless_marked<T>(&self, key: &[u8], then: u64, send: impl FnOnce() -> T) -> Option<T> {
         let mark = self.lock(key);
@@ -398,6 +405,23 @@ impl Inner {
         }
         let rest = finish_all(calls).await?;
         Ok(outcome.unwrap_or(rest))
+    }
+
+    /// Has everything or much be gone: from the fleet that keys come from first, so that nothing is brought over again, and
+    /// then from here. The first failure is answered, and everyone else is told all the same.
+    pub(super) async fn empty(&self, request: &Request<'_>) -> Result<(), Error> {
+        if self.is_plain() {
+            return self.tell_all(request).await;
+        }
+        // A fleet that others go on using is told what is out of date, and not to forget everything.
+        let is_told = |role| matches!((role, request), (Role::Migrate(_), _) | (Role::Warm, Request::Forget(_)));
+        let there = match self.routes.source().filter(|source| is_told(source.role)) {
+            Some(source) => source.client.inner.tell_all(request).await,
+            None => Ok(()),
+        };
+        self.routes.recent.mark_all();
+        let here = self.tell_all(request).await;
+        here.and(there)
     }
 
     async fn pass_routed(&self, request: MetaRequest<'_>) -> Result<MetaAnswer, Error> {

@@ -26,8 +26,8 @@ use tokio::task::AbortHandle;
 use super::parts::{Parts, Step};
 use super::stream::{self, Watched};
 use super::{
-    Arith, Backend, Changes, Done, Fetched, Item, Key, Later, Life, Marks, Meta, MetaAnswer, MetaVerb, Op, Outcome,
-    Refusal, SetMode, Store,
+    Arith, Backend, Changes, Done, Fetched, Forget, Item, Key, Later, Life, Marks, Meta, MetaAnswer, MetaVerb, Op,
+    Outcome, Refusal, SetMode, Store,
 };
 use crate::per_worker::PerWorker;
 
@@ -403,10 +403,7 @@ impl Asking {
 
     async fn apply(&self, op: &Op) -> Done {
         let Some(key) = op.key() else {
-            let Op::Flush { delay } = op else { return Err(self.unknown()) };
-            let delay = Some(clamped(*delay)).filter(|delay| *delay > 0);
-            let flushed = self.client.flush_all(delay).await;
-            return flushed.map(|()| Outcome::Flushed).map_err(|error| refusal(&self.name, &error));
+            return self.apply_to_all(op).await;
         };
         let by_meta = self.by_meta(key);
         let write = match op {
@@ -466,6 +463,20 @@ impl Asking {
             _ => return Err(self.unknown()),
         };
         self.written(op, self.client.write(write).await)
+    }
+
+    /// What is no one key's: every server has a part of it.
+    async fn apply_to_all(&self, op: &Op) -> Done {
+        let (told, outcome) = match op {
+            Op::Flush { delay } => {
+                let delay = Some(clamped(*delay)).filter(|delay| *delay > 0);
+                (self.client.flush_all(delay).await, Outcome::Flushed)
+            }
+            Op::ForgetPrefix(prefix) => (self.client.forget(Forget::Prefix(prefix)).await, Outcome::Forgotten),
+            Op::ForgetTag(tag) => (self.client.forget(Forget::Tag(tag)).await, Outcome::Forgotten),
+            _ => return Err(self.unknown()),
+        };
+        told.map(|()| outcome).map_err(|error| refusal(&self.name, &error))
     }
 
     fn unknown(&self) -> Refusal {

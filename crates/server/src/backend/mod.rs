@@ -16,6 +16,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+pub use nuthatch_proto::forget::Forget;
 pub use nuthatch_store::SetMode;
 
 /// What is asked of a backend is answered later: polled on the thread that asked, outside of anything that is borrowed.
@@ -67,6 +68,9 @@ pub trait Backend: Send + Sync {
 pub trait Changes: Send {
     /// This item was stored, changed or deleted.
     fn changed(&mut self, key: &[u8]);
+
+    /// A prefix or tag was forgotten: copies of what it may name are forgotten, in constant time.
+    fn forgotten(&mut self, what: Forget<'_>);
 
     /// Changes may have been missed, or begin to be told now: every copy is forgotten, in constant time.
     fn gap(&mut self);
@@ -151,6 +155,10 @@ pub enum Op {
     },
     /// A meta command that says more than the others can.
     Meta(Meta),
+    /// Forget all items whose keys begin with this prefix.
+    ForgetPrefix(Box<[u8]>),
+    /// Forget all items that were stored with this tag.
+    ForgetTag(Box<[u8]>),
     /// Forget everything.
     Flush {
         /// When; 0 is now.
@@ -219,12 +227,20 @@ pub enum MetaVerb {
 }
 
 impl Op {
-    /// The key it is about; `None` for all of them.
+    /// To forget this.
+    pub fn forget(what: Forget<'_>) -> Op {
+        match what {
+            Forget::Prefix(prefix) => Op::ForgetPrefix(prefix.into()),
+            Forget::Tag(tag) => Op::ForgetTag(tag.into()),
+        }
+    }
+
+    /// The key it is about; `None` for all or many of them.
     pub fn key(&self) -> Option<&[u8]> {
         match self {
             Op::Store(Store { key, .. }) | Op::Arith(Arith { key, .. }) | Op::Meta(Meta { key, .. }) => Some(key),
             Op::Delete { key, .. } | Op::Touch { key, .. } | Op::GetAndTouch { key, .. } => Some(key),
-            Op::Flush { .. } => None,
+            Op::Flush { .. } | Op::ForgetPrefix(_) | Op::ForgetTag(_) => None,
         }
     }
 }
@@ -265,6 +281,8 @@ pub enum Outcome {
     NoMemory,
     /// Everything is forgotten.
     Flushed,
+    /// The prefix or tag is.
+    Forgotten,
     /// What a meta command was answered.
     Meta(MetaAnswer),
 }

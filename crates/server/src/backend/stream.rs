@@ -10,6 +10,7 @@ use std::io;
 use std::time::Duration;
 
 use nuthatch_fleet::client::ServerAddr;
+use nuthatch_proto::forget::Forget;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc::{Sender, channel};
@@ -34,15 +35,24 @@ const LINE_BYTES_MAX: usize = 4096;
 /// What one server's stream says.
 enum News {
     Changed(Vec<u8>),
+    Forgotten(Named),
     Gap,
     /// How the stream of server number so many stands; an error says why there is none.
     Stands(usize, Result<&'static str, String>),
+}
+
+/// A prefix or tag that a server forgot.
+#[derive(Debug, PartialEq, Eq)]
+enum Named {
+    Prefix(Vec<u8>),
+    Tag(Vec<u8>),
 }
 
 /// What a line says.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
     Changed(Vec<u8>),
+    Forgotten(Named),
     Unchanged,
     Unknown,
 }
@@ -85,6 +95,13 @@ pub(super) async fn follow(mut watched: watch::Receiver<Watched>, mut changes: B
                         changes.changed(key);
                     }
                 }
+                News::Forgotten(Named::Tag(tag)) => changes.forgotten(Forget::Tag(&tag)),
+                News::Forgotten(Named::Prefix(prefix)) => match prefix.strip_prefix(&namespace[..]) {
+                    Some(prefix @ [_, ..]) => changes.forgotten(Forget::Prefix(prefix)),
+                    // All of this fleet's keys begin with it.
+                    _ if namespace.starts_with(&prefix) => changes.gap(),
+                    _ => {}
+                },
                 News::Gap => changes.gap(),
                 News::Stands(number, how) => {
                     stands[number] = how.map_err(|why| format!("{}: {why}", servers[number]));
@@ -149,6 +166,7 @@ async fn listen(number: usize, stream: Box<dyn Stream>, news: &Sender<News>) -> 
         let told = match lines.next().await {
             Ok(line) => match read(&line) {
                 Line::Changed(key) => News::Changed(key),
+                Line::Forgotten(named) => News::Forgotten(named),
                 Line::Unchanged => continue,
                 Line::Unknown => News::Gap,
             },
@@ -195,6 +213,11 @@ impl Lines {
 fn read(line: &[u8]) -> Line {
     let word = |name: &[u8]| line.split(|&byte| byte == b' ').find_map(|word| word.strip_prefix(name));
     let status = word(b"status=").unwrap_or_default();
+    if word(b"type=") == Some(b"forget") {
+        let named = |name: &[u8]| word(name).and_then(decoded).filter(|name| !name.is_empty());
+        let prefix = || named(b"prefix=").map(Named::Prefix);
+        return named(b"tag=").map(Named::Tag).or_else(prefix).map_or(Line::Unknown, Line::Forgotten);
+    }
     match (word(b"type="), word(b"key=").and_then(decoded)) {
         (Some(b"item_store"), Some(_)) if [&b"not_stored"[..], b"exists", b"not_found"].contains(&status) => {
             Line::Unchanged
@@ -236,6 +259,12 @@ mod tests {
         assert_eq!(line(&format!("{of} key=a status=exists cmd=cas ttl=0 clsid=1")), Line::Unchanged);
         assert_eq!(line(&format!("{of} key=a status=not_stored cmd=add ttl=0")), Line::Unchanged);
         assert_eq!(line("ts=1.2 gid=9 type=deleted key=a%20b cmd=md clsid=1 size=2"), changed(b"a b"));
+        let of = "ts=1.2 gid=7 type=forget";
+        let prefix = Line::Forgotten(Named::Prefix(b"page:7:".to_vec()));
+        assert_eq!(line(&format!("{of} prefix=page%3A7%3A cmd=delete cfd=31")), prefix);
+        assert_eq!(line(&format!("{of} tag=a%20b cmd=forget cfd=3")), Line::Forgotten(Named::Tag(b"a b".to_vec())));
+        assert_eq!(line(&format!("{of} tag= cmd=forget cfd=3")), Line::Unknown);
+        assert_eq!(line(&format!("{of} something=a")), Line::Unknown);
         assert_eq!(line("skipped=12"), Line::Unknown);
         assert_eq!(line(&format!("{of} key=a%2")), Line::Unknown);
         assert_eq!(line(""), Line::Unknown);

@@ -225,6 +225,8 @@ impl Backend for TableBackend {
                 self.change(&key, |key| rows::Op::Touch { key, expiry: moment(exptime) }, Box::new(answer))
             }
             Op::Meta(meta) => self.meta(&meta),
+            // Rows have no prefixes and tags of their own. The copies of them have, and those are the tier's to forget.
+            Op::ForgetPrefix(_) | Op::ForgetTag(_) => Box::pin(async { Ok(Outcome::Forgotten) }),
             Op::Flush { delay } => {
                 let refused = match (self.flush, delay) {
                     (false, _) => Some("flush_all would delete every row and is not allowed, see its key flush"),
@@ -298,7 +300,8 @@ impl TableBackend {
         };
         let known: &[u8] = match meta.verb {
             MetaVerb::Get => b"vfcstT",
-            MetaVerb::Set => b"FTCcsMN",
+            // Tags are a copy's, and what forgets one forgets all copies.
+            MetaVerb::Set => b"FTCcsMNL",
             MetaVerb::Delete => b"C",
             MetaVerb::Arith => b"NJDTMCcvt",
             MetaVerb::Debug => return refuse(&"me tells of items in memory, rows are none"),

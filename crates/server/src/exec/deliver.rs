@@ -3,6 +3,7 @@
 //! A request is kept as the bytes it came in and decoded a second time here, so that each protocol's answer is made in
 //! one way from one thing. Requests are counted here, as it is known how they ended.
 
+use nuthatch_proto::WireError;
 use nuthatch_proto::ascii::{self, Parsed, Request, reply};
 use nuthatch_proto::binary::{self, Command, Status};
 use nuthatch_proto::meta::reply::{self as meta_reply, Code};
@@ -44,6 +45,8 @@ pub(crate) enum Got {
     Nothing,
     Fetched(Vec<Fetched>),
     Done(Done),
+    /// A protocol's own no.
+    Refused(WireError),
 }
 
 impl Answer {
@@ -61,7 +64,7 @@ impl Answer {
         let of_item = |item: &Item| item.value.len() + size_of::<Item>();
         front
             + match &self.got {
-                Got::Nothing => 0,
+                Got::Nothing | Got::Refused(_) => 0,
                 Got::Fetched(all) => all.iter().flatten().flatten().map(of_item).sum(),
                 Got::Done(Ok(Outcome::Item(item))) => of_item(item),
                 Got::Done(Ok(Outcome::Meta(MetaAnswer { value: Some(value), .. }))) => value.len(),
@@ -158,6 +161,12 @@ fn push_text(exec: &mut Exec<'_>, key: &[u8], item: &Item, with_cas: bool) {
 fn text(exec: &mut Exec<'_>, request: &Request<'_>, got: &Got) {
     let mut scratch = KEY_SCRATCH;
     let done = match (request, got) {
+        (Request::Forget { noreply, .. }, Got::Refused(error)) => {
+            if !noreply {
+                exec.out.bytes.extend_from_slice(error.as_wire());
+            }
+            return;
+        }
         (Request::MetaGet(get), Got::Fetched(fetched)) => return meta_get(exec, get, fetched),
         (_, Got::Done(done)) => done,
         _ => return,
@@ -168,6 +177,7 @@ fn text(exec: &mut Exec<'_>, request: &Request<'_>, got: &Got) {
         Request::Arith(arith) => arith.noreply,
         Request::Touch(touch) => touch.noreply,
         Request::FlushAll(flush) => flush.noreply,
+        Request::Forget { noreply, .. } => *noreply,
         _ => false,
     };
     let outcome = match done {
@@ -190,6 +200,15 @@ fn text(exec: &mut Exec<'_>, request: &Request<'_>, got: &Got) {
                 exec.out.bytes.extend_from_slice(text_store::answer(outcome));
             }
         }
+        (Request::Forget { noreply, .. }, Outcome::Forgotten) => {
+            if !noreply {
+                exec.out.bytes.extend_from_slice(reply::OK);
+            }
+        }
+        (Request::Delete(delete), Outcome::Forgotten) => {
+            text_modify::deleted(exec.out, delete, DeleteOutcome::Deleted);
+        }
+        (Request::MetaDelete(meta), Outcome::Forgotten) => meta_exec::deleted(exec.out, meta, DeleteOutcome::Deleted),
         (Request::Delete(delete), outcome) => {
             let Some(outcome) = delete_outcome(outcome) else { return unexpected(exec) };
             note_deleted(exec, delete.key, outcome, "delete");
@@ -369,7 +388,7 @@ fn answer_binary(exec: &mut Exec<'_>, request: &binary::Request<'_>, got: &Got) 
             Some(()) => return,
             None => Refusal::no("the backend's answer does not belong to the request"),
         },
-        Got::Nothing => return,
+        Got::Nothing | Got::Refused(_) => return,
     };
     binary::reply::body(&mut exec.out.bytes, header, Status::TemporaryFailure, refusal.sentence().as_bytes());
 }
@@ -416,6 +435,9 @@ fn binary_done(exec: &mut Exec<'_>, request: &binary::Request<'_>, outcome: &Out
             };
             note_stored(exec, store.key, &event, compares);
             binary_exec::stored(exec, request, store, outcome);
+        }
+        Command::Delete { .. } if *outcome == Outcome::Forgotten => {
+            binary_exec::deleted(exec.out, request, DeleteOutcome::Deleted);
         }
         Command::Delete { key } => {
             let outcome = delete_outcome(outcome)?;

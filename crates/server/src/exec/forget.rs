@@ -11,18 +11,13 @@ use crate::watch::{kind, push_uri_encoded};
 const _: () = assert!(nuthatch_proto::forget::TAGS_MAX == nuthatch_store::TAGS_MAX);
 const _: () = assert!(nuthatch_proto::forget::TAG_BYTES_MAX == nuthatch_store::FORGET_BYTES_MAX);
 
-/// Forgets in every pool that can be reached from this listener, as `flush_all` flushes them. Answers the highest of the
-/// stores' numbers: it rises from one forgetting to the next. Where one of the pools has a backend, nothing is forgotten.
-/// `command` is what was sent, for those who watch.
+/// Forgets in the store of every pool that can be reached from this listener, as `flush_all` flushes them. Answers the highest
+/// of the stores' numbers: it rises from one forgetting to the next. What lies behind the pools is `tiered`'s. `command` is
+/// what was sent, for those who watch.
 pub(crate) fn forget(exec: &Exec<'_>, what: Forget<'_>, command: &str) -> Result<u64, WireError> {
     exec.count_here(ListenerCounter::ForgetCommands);
-    let pools = exec.live.routes.reachable(exec.from.listener.pool);
-    if pools.iter().any(|&pool| exec.live.tiers.of(pool).is_some()) {
-        // What the backend still has would come back with the next retrieval, and the client would have been told it is gone.
-        return Err(WireError::ForgetHasBackend);
-    }
     let mut number = 0;
-    for pool in pools {
+    for pool in exec.live.routes.reachable(exec.from.listener.pool) {
         let store = exec.handles[pool].store();
         let forgotten = match what {
             Forget::Prefix(prefix) => store.forget_prefix(prefix),

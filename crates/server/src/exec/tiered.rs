@@ -11,10 +11,12 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use nuthatch_proto::ascii::{self, Request, Verb};
 use nuthatch_proto::binary::{self, Command};
-use nuthatch_proto::meta::{KEY_SCRATCH, Meta, MetaSet, SetMode as MetaMode};
+use nuthatch_proto::forget::Forget;
+use nuthatch_proto::meta::{KEY_SCRATCH, KeyScratch, Meta, MetaSet, SetMode as MetaMode};
 use nuthatch_store::{SetMode, SetOutcome};
 
 use super::deliver::{Answer, Front, Got};
+use super::forget::{forget, reserved};
 use super::text_get::Lookup;
 use super::{Exec, admin, binary as binary_exec, meta as meta_exec, text_get, text_store};
 use crate::backend::{self, Done, Fetched, Key, Later, MetaVerb, Op, Outcome, Refusal};
@@ -59,6 +61,19 @@ impl Exec<'_> {
         }
     }
 
+    /// Of a deletion or count, which a reserved key makes a forgetting; counting down does not.
+    fn target_unless_reserved(&self, key: &[u8], decrement: bool) -> Target {
+        match self.forgets(key, decrement) {
+            Some(_) => self.target_all(),
+            None => self.target(key, true),
+        }
+    }
+
+    /// What a deletion or count of `key` is to forget.
+    fn forgets<'k>(&self, key: &'k [u8], decrement: bool) -> Option<Forget<'k>> {
+        reserved(self, self.pool_of(key), key).filter(|_| !decrement)
+    }
+
     fn target_all(&self) -> Target {
         let reachable = self.live.routes.reachable(self.from.listener.pool);
         let is_backed = reachable.into_iter().any(|pool| self.live.tiers.of(pool).is_some());
@@ -70,15 +85,16 @@ impl Exec<'_> {
 pub(crate) fn text_target(exec: &Exec<'_>, request: &Request<'_>) -> Target {
     let mut scratch = KEY_SCRATCH;
     match request {
+        Request::Forget { .. } => exec.target_all(),
         Request::Get(get) if get.keys.iter().any(|key| exec.tier_of(key).is_some()) => Target::Keys,
         Request::Store(store) => exec.target(store.key, true),
-        Request::Delete(delete) => exec.target(delete.key, true),
-        Request::Arith(arith) => exec.target(arith.key, true),
+        Request::Delete(delete) => exec.target_unless_reserved(delete.key, false),
+        Request::Arith(arith) => exec.target_unless_reserved(arith.key, arith.decrement),
         Request::Touch(touch) => exec.target(touch.key, true),
         Request::MetaGet(get) => exec.target(get.key(&mut scratch), get_changes(get)),
         Request::MetaSet(set) => exec.target(set.meta.key(&mut scratch), true),
-        Request::MetaDelete(delete) => exec.target(delete.key(&mut scratch), true),
-        Request::MetaArith(arith) => exec.target(arith.meta.key(&mut scratch), true),
+        Request::MetaDelete(delete) => exec.target_unless_reserved(delete.key(&mut scratch), false),
+        Request::MetaArith(arith) => exec.target_unless_reserved(arith.meta.key(&mut scratch), arith.decrement),
         Request::MetaDebug(debug) => exec.target(debug.key(&mut scratch), false),
         Request::FlushAll(flush) if flush.delay.is_ok() && exec.live.settings.flush_enabled => exec.target_all(),
         _ => Target::Plain,
@@ -90,8 +106,9 @@ pub(crate) fn binary_target(exec: &Exec<'_>, request: &binary::Request<'_>) -> T
     match &request.command {
         Command::Get(get) => exec.target(get.key, get.touch.is_some()),
         Command::Store(store) => exec.target(store.key, true),
-        Command::Delete { key } | Command::Touch { key, .. } => exec.target(key, true),
-        Command::Arith(arith) => exec.target(arith.key, true),
+        Command::Delete { key } => exec.target_unless_reserved(key, false),
+        Command::Touch { key, .. } => exec.target(key, true),
+        Command::Arith(arith) => exec.target_unless_reserved(arith.key, arith.decrement),
         Command::Flush { .. } if exec.live.settings.flush_enabled => exec.target_all(),
         _ => Target::Plain,
     }
@@ -103,18 +120,18 @@ fn get_changes(get: &Meta<'_>) -> bool {
 }
 
 /// Whether a meta command has no flags but those of `known` and those that mean nothing to a backend.
-fn says_only(meta: &Meta<'_>, known: &[u8]) -> bool {
-    meta.flags.tokens().all(|token| known.contains(&token[0]) || is_ours(token[0]))
+fn says_only(verb: MetaVerb, meta: &Meta<'_>, known: &[u8]) -> bool {
+    meta.flags.tokens().all(|token| known.contains(&token[0]) || is_ours(verb, token[0]))
 }
 
-/// Flags that concern the client's connection, or nothing.
-fn is_ours(letter: u8) -> bool {
-    matches!(letter, b'q' | b'k' | b'O' | b'b' | b'P' | b'L')
+/// Flags that concern the client's connection, or nothing. `L` carries the tags of a set, for servers that know them.
+fn is_ours(verb: MetaVerb, letter: u8) -> bool {
+    matches!(letter, b'q' | b'k' | b'O' | b'b' | b'P') || letter == b'L' && verb != MetaVerb::Set
 }
 
 /// The meta command as it is handed on.
 fn handed_on(verb: MetaVerb, meta: &Meta<'_>, key: &[u8], value: Bytes) -> Op {
-    let tokens: Vec<&[u8]> = meta.flags.tokens().filter(|token| !is_ours(token[0])).collect();
+    let tokens: Vec<&[u8]> = meta.flags.tokens().filter(|token| !is_ours(verb, token[0])).collect();
     Op::Meta(backend::Meta { verb, key: key.into(), flags: tokens.join(&b' ').into(), value })
 }
 
@@ -225,6 +242,9 @@ pub(crate) fn start_text(
     value: Bytes,
 ) -> Option<Later<Answer>> {
     let mut scratch = KEY_SCRATCH;
+    if let Some((what, by)) = text_forgets(exec, request, &mut scratch) {
+        return Some(start_forget(exec, Front::Text(front.into()), what, by));
+    }
     let (key, op) = match request {
         Request::Store(store) => (store.key, text_store_op(store, value)),
         Request::Delete(delete) => (delete.key, Op::Delete { key: delete.key.into(), compare: None }),
@@ -249,7 +269,7 @@ pub(crate) fn start_text(
         }
         Request::MetaDelete(delete) => {
             let key = delete.key(&mut scratch);
-            let op = if says_only(delete, b"C") {
+            let op = if says_only(MetaVerb::Delete, delete, b"C") {
                 Op::Delete { key: key.into(), compare: delete.flags.compare() }
             } else {
                 handed_on(MetaVerb::Delete, delete, key, value)
@@ -259,7 +279,7 @@ pub(crate) fn start_text(
         Request::MetaArith(arith) => {
             let meta = &arith.meta;
             let key = meta.key(&mut scratch);
-            let op = if says_only(meta, b"NJDMCcv") {
+            let op = if says_only(MetaVerb::Arith, meta, b"NJDMCcv") {
                 Op::Arith(backend::Arith {
                     key: key.into(),
                     decrement: arith.decrement,
@@ -297,6 +317,14 @@ pub(crate) fn start_binary(
 ) -> Option<Later<Answer>> {
     let compare = (request.header.cas != 0).then_some(request.header.cas);
     let front = Front::Binary(front.into());
+    let forgets = match request.command {
+        Command::Delete { key } => exec.forgets(key, false).map(|what| (what, By::Delete("delete"))),
+        Command::Arith(arith) => exec.forgets(arith.key, arith.decrement).map(|what| (what, By::Count)),
+        _ => None,
+    };
+    if let Some((what, by)) = forgets {
+        return Some(start_forget(exec, front, what, by));
+    }
     let (key, op) = match request.command {
         Command::Get(get) => {
             let Some(exptime) = get.touch else {
@@ -352,6 +380,64 @@ pub(crate) fn start_refused(exec: &mut Exec<'_>, key: &[u8], front: Front, repla
     }))
 }
 
+/// By which command something is forgotten.
+#[derive(Clone, Copy)]
+enum By {
+    Forget,
+    /// What watchers are told that it is.
+    Delete(&'static str),
+    Count,
+}
+
+/// What a text request is to forget, if it is.
+fn text_forgets<'k>(exec: &Exec<'_>, request: &Request<'k>, scratch: &'k mut KeyScratch) -> Option<(Forget<'k>, By)> {
+    match request {
+        Request::Forget { what, .. } => Some((*what, By::Forget)),
+        Request::Delete(delete) => exec.forgets(delete.key, false).map(|what| (what, By::Delete("delete"))),
+        Request::Arith(arith) => exec.forgets(arith.key, arith.decrement).map(|what| (what, By::Count)),
+        Request::MetaDelete(delete) => exec.forgets(delete.key(scratch), false).map(|what| (what, By::Delete("md"))),
+        Request::MetaArith(arith) => {
+            exec.forgets(arith.meta.key(scratch), arith.decrement).map(|what| (what, By::Count))
+        }
+        _ => None,
+    }
+}
+
+/// Forgets in every pool that can be reached, and behind it. The number that a count is answered is this server's: it rises
+/// with what is forgotten through here.
+fn start_forget(exec: &mut Exec<'_>, front: Front, what: Forget<'_>, by: By) -> Later<Answer> {
+    let command = match by {
+        By::Forget => "forget",
+        By::Delete(command) => command,
+        By::Count => "incr",
+    };
+    let number = match forget(exec, what, command) {
+        Ok(number) => number,
+        Err(error) => {
+            let answer = match by {
+                By::Forget => Answer { front, got: Got::Refused(error) },
+                By::Delete(_) | By::Count => Answer { front, got: Got::Done(Ok(Outcome::NotFound)) },
+            };
+            return Box::pin(std::future::ready(answer));
+        }
+    };
+    let live = exec.keep_live();
+    let mut dones: Vec<Later<Done>> = Vec::new();
+    for pool in live.routes.reachable(exec.from.listener.pool) {
+        if let Some(tier) = live.tiers.of(pool) {
+            dones.push(write::forget(exec, tier, what));
+        }
+    }
+    let outcome = match by {
+        By::Forget | By::Delete(_) => Outcome::Forgotten,
+        By::Count => Outcome::Number { value: number, cas: None },
+    };
+    Box::pin(async move {
+        let all: Result<Vec<Outcome>, Refusal> = join_all(dones).await.into_iter().collect();
+        Answer { front, got: Got::Done(all.map(|_| outcome)) }
+    })
+}
+
 /// Flushes every pool that can be reached, each backend once.
 fn start_flush(exec: &mut Exec<'_>, front: Front, delay: i64) -> Later<Answer> {
     // Counted, and what has no backend flushed.
@@ -384,7 +470,7 @@ fn text_store_op(store: &ascii::Store<'_>, value: Bytes) -> Op {
 fn meta_set_op(set: &MetaSet<'_>, key: &[u8], value: Bytes) -> Op {
     let flags = &set.meta.flags;
     let extends = matches!(set.mode, MetaMode::Append | MetaMode::Prepend);
-    if !says_only(&set.meta, b"TFCcsM") || extends && flags.has(b's') {
+    if !says_only(MetaVerb::Set, &set.meta, b"TFCcsM") || extends && flags.has(b's') {
         return handed_on(MetaVerb::Set, &set.meta, key, value);
     }
     let (mode, compare) = meta_exec::mode(set);
@@ -394,7 +480,7 @@ fn meta_set_op(set: &MetaSet<'_>, key: &[u8], value: Bytes) -> Op {
 
 /// Whether an `mg` asks for nothing but what a copy can show.
 pub(crate) fn is_plain_get(get: &Meta<'_>) -> bool {
-    says_only(get, b"vfcs")
+    says_only(MetaVerb::Get, get, b"vfcs")
 }
 
 /// Whether a storage command would leave an older value behind when its own is refused.

@@ -31,7 +31,7 @@ use tokio::sync::oneshot;
 
 use self::flights::Flights;
 use self::wins::Wins;
-use crate::backend::{Backend, Changes, Fetched, Item, Life, Marks};
+use crate::backend::{Backend, Changes, Fetched, Forget, Item, Life, Marks};
 use crate::counters::{Counters, TierCounter};
 use crate::settings::PoolSettings;
 use crate::shared::Shared;
@@ -73,7 +73,7 @@ pub(crate) struct Waiter {
 #[derive(Default)]
 pub(crate) struct Stream {
     is_following: AtomicBool,
-    /// Items that were said to have changed.
+    /// Items, prefixes and tags that were said to have changed.
     pub(crate) changes: AtomicU64,
     /// Times everything was forgotten, because changes may have been missed.
     pub(crate) gaps: AtomicU64,
@@ -181,6 +181,17 @@ impl Tier {
         spoiled
     }
 
+    /// Forgets the copies that `what` may name, and what is being fetched now is not kept either. In constant time. Copies
+    /// do not know the tags of their items, hence for a tag they all go; so they do for a prefix that is none here.
+    pub(crate) fn forget_named(&self, store: &Store, what: Forget<'_>, now: Seconds) -> u64 {
+        let spoiled = self.flights.invalidate_all();
+        match what {
+            Forget::Prefix(prefix) if store.forget_prefix(prefix).is_ok() => {}
+            _ => store.flush(now),
+        }
+        spoiled
+    }
+
     /// Has nothing kept from now on: the pool has another tier, or none.
     pub(crate) fn close(&self) {
         self.flights.close();
@@ -274,6 +285,11 @@ impl Changes for Follower {
         let Follower { tier, handle, shared } = self;
         tier.flights.invalidate(key, || tier.drop_copy(handle, key, shared.clock.now()));
         tier.stream.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn forgotten(&mut self, what: Forget<'_>) {
+        self.tier.forget_named(self.handle.store(), what, self.shared.clock.now());
+        self.tier.stream.changes.fetch_add(1, Ordering::Relaxed);
     }
 
     fn gap(&mut self) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use nuthatch_store::{Seconds, SetMode, Store as PoolStore};
 
 use super::Tier;
-use crate::backend::{Done, Item, Key, Later, Life, Marks, Meta, MetaVerb, Op, Outcome, Store};
+use crate::backend::{Done, Forget, Item, Key, Later, Life, Marks, Meta, MetaVerb, Op, Outcome, Store};
 use crate::counters::TierCounter;
 use crate::exec::Exec;
 use crate::shared::Live;
@@ -143,6 +143,28 @@ pub(crate) fn flush(exec: &mut Exec<'_>, tier: &Arc<Tier>, delay: i64) -> Later<
                 store.flush_at(clock.expiry(delay).saturating_sub(1), clock.now());
             }
         });
+        drop(live);
+        done
+    })
+}
+
+/// Has the backend forget a prefix or tag, and forgets the copies of it.
+pub(crate) fn forget(exec: &mut Exec<'_>, tier: &Arc<Tier>, what: Forget<'_>) -> Later<Done> {
+    let (tier, worker, live) = (Arc::clone(tier), exec.worker, exec.keep_live());
+    let store: Arc<PoolStore> = Arc::clone(exec.handles[tier.pool].store());
+    let op = Op::forget(what);
+    tier.count(worker, TierCounter::Writes, 1);
+    tier.count(worker, TierCounter::Spoiled, tier.forget_named(&store, what, exec.now));
+    Box::pin(async move {
+        let done = tier.backend.apply(worker, op.clone()).await;
+        count_failure(&tier, worker, &done);
+        let what = match &op {
+            Op::ForgetTag(tag) => Forget::Tag(tag),
+            Op::ForgetPrefix(prefix) => Forget::Prefix(prefix),
+            _ => return done,
+        };
+        // What was fetched meanwhile may be older.
+        worker::with(|worker| tier.forget_named(&store, what, worker.shared.clock.now()));
         drop(live);
         done
     })

@@ -7,8 +7,8 @@ use nuthatch_proto::client::meta::{self, Flag};
 use nuthatch_proto::client::reply::{self, Code, Reply};
 use nuthatch_proto::client::{Step, text};
 use nuthatch_server::backend::{
-    Arith, Backend, Changes, Done, Fetched, Item, Key, Later, Life, Marks, Meta, MetaAnswer, MetaVerb, Op, Outcome,
-    Refusal, SetMode, Store,
+    Arith, Backend, Changes, Done, Fetched, Forget, Item, Key, Later, Life, Marks, Meta, MetaAnswer, MetaVerb, Op,
+    Outcome, Refusal, SetMode, Store,
 };
 use nuthatch_server::loopback::Loopback;
 use tokio::sync::oneshot;
@@ -241,11 +241,14 @@ fn carry_out(server: &mut Loopback, op: &Op) -> Done {
             Some(i32::try_from(*delay).expect("a delay")).filter(|delay| *delay > 0),
             false,
         ),
+        Op::ForgetPrefix(prefix) => text::forget(&mut request, Forget::Prefix(prefix), false).expect("a prefix"),
+        Op::ForgetTag(tag) => text::forget(&mut request, Forget::Tag(tag), false).expect("a tag"),
         other => return Err(Refusal::no(format_args!("{other:?}"))),
     }
     let answer = server.answers(&request);
     Ok(match (op, parse(&answer)) {
         (Op::Flush { .. }, Reply::Ok) => Outcome::Flushed,
+        (Op::ForgetPrefix(_) | Op::ForgetTag(_), Reply::Ok) => Outcome::Forgotten,
         (_, Reply::Error(line)) if line.ends_with(b"object too large for cache") => Outcome::TooLarge,
         (_, Reply::Error(line)) if line.ends_with(b"non-numeric value") => Outcome::NonNumeric,
         (_, Reply::Error(line)) => return Err(Refusal::no(String::from_utf8_lossy(line))),

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use nuthatch_proto::binary::{Opcode, Status};
 use nuthatch_proto::client::binary::{self, Reply, Tag};
 use nuthatch_proto::client::{self, Step};
+use nuthatch_proto::forget::RESERVED;
 
 use super::{Expected, Kind, Read, SoFar, broken, refusal, unexpected, unsupported, write_kind, written};
 use crate::client::keys::KeyQueue;
@@ -42,6 +43,13 @@ pub(super) fn encode(
                 Some(delay) => binary::request(out, Opcode::Flush, &delay.to_be_bytes(), b"", b"", tag)?,
             }
             bare(Kind::Flush)
+        }
+        // The protocol has no such command, and a reserved key for those who know no more.
+        Request::Forget(what) => {
+            let key = [RESERVED, what.word().as_bytes(), b":", what.name()].concat();
+            client::check_key(&key)?;
+            binary::keyed(out, Opcode::Delete, &key, tag)?;
+            bare(Kind::Forget)
         }
         Request::Version => {
             binary::bare(out, Opcode::Version, tag);
@@ -153,7 +161,9 @@ pub(super) fn read(expected: &mut Expected, keys: &mut KeyQueue, buf: &[u8]) -> 
         }
         (Kind::Stats, Some(Status::Success)) => Ok(expected.stats()),
         (Kind::Version, Some(Status::Success)) => Ok(Answer::Text(String::from_utf8_lossy(reply.value).into())),
-        (Kind::Flush | Kind::Barrier, Some(Status::Success)) => Ok(Answer::Done),
+        (Kind::Flush | Kind::Forget | Kind::Barrier, Some(Status::Success)) => Ok(Answer::Done),
+        // To a server that knows no reserved keys it is a key like any other.
+        (Kind::Forget, Some(Status::KeyNotFound)) => refusal(b"NOT_FOUND"),
         (Kind::Arith, Some(Status::Success)) => match reply.number() {
             Some(value) => written(Written::Number { value, cas }),
             None => return unexpected("a number of eight bytes", buf),

@@ -42,7 +42,7 @@ pub(super) fn encode(
             out.extend_from_slice(meta::NOOP);
             Ok(Expected::new(Kind::Barrier, Want::VALUE, 0, opaque))
         }
-        Request::Meta(_) | Request::Flush { .. } | Request::Version | Request::Stats { .. } => {
+        Request::Meta(_) | Request::Flush { .. } | Request::Forget(_) | Request::Version | Request::Stats { .. } => {
             text::encode(out, keys, opaque, request)
         }
     }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use nuthatch_proto::client::{self, BadReply, BadRequest};
+use nuthatch_proto::forget::Forget;
 
 use super::keys::KeyQueue;
 use super::request::{Answer, Arith, Item, MetaRequest, Request, Store, Verb, Want, Word, Write};
@@ -45,6 +46,7 @@ pub(super) enum Kind {
     Arith,
     Touch,
     Flush,
+    Forget,
     Version,
     Stats,
     Meta {
@@ -209,8 +211,8 @@ pub(super) fn encode(
             let key = named(meta.key);
             encode_plain(protocol, out, keys, opaque, &Request::Meta(MetaRequest { key: &key, ..meta }))
         }
-        Request::Flush { .. } | Request::Version | Request::Stats { .. } | Request::Barrier => {
-            encode_plain(protocol, out, keys, opaque, request)
+        Request::Forget(Forget::Prefix(prefix)) => {
+            encode_plain(protocol, out, keys, opaque, &Request::Forget(Forget::Prefix(&named(prefix))))
         }
         // Tags are a server's, whatever its keys begin with.
         Request::Forget(Forget::Tag(_))

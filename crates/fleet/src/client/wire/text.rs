@@ -39,6 +39,10 @@ pub(super) fn encode(
             text::flush_all(out, delay, false);
             bare(Kind::Flush)
         }
+        Request::Forget(what) => {
+            text::forget(out, what, false)?;
+            bare(Kind::Forget)
+        }
         Request::Version => {
             out.extend_from_slice(text::VERSION);
             bare(Kind::Version)
@@ -152,7 +156,7 @@ pub(super) fn read(expected: &mut Expected, keys: &mut KeyQueue, buf: &[u8], one
         // `stats reset` and the like.
         (Kind::Stats, Reply::End | Reply::Reset | Reply::Ok) => Ok(expected.stats()),
         (Kind::Version, Reply::Version(version)) => Ok(Answer::Text(String::from_utf8_lossy(version).into())),
-        (Kind::Flush, Reply::Ok) => Ok(Answer::Done),
+        (Kind::Flush | Kind::Forget, Reply::Ok) => Ok(Answer::Done),
         (kind, Reply::Meta(reply)) => match meta::read_write(kind, expected.opaque, &reply) {
             Some(outcome) => written(outcome),
             None => return unexpected("the answer to a write", buf),
@@ -182,7 +186,7 @@ fn expected_words(kind: Kind) -> &'static str {
     match kind {
         Kind::Item | Kind::Items => "the answer to a retrieval",
         Kind::Stats => "statistics",
-        Kind::Flush => "OK",
+        Kind::Flush | Kind::Forget => "OK",
         Kind::Version | Kind::Barrier | Kind::Quiet { .. } => "the server's version",
         _ => "the answer to a write",
     }
