@@ -131,7 +131,11 @@ fn is_ours(verb: MetaVerb, letter: u8) -> bool {
 
 /// The meta command as it is handed on.
 fn handed_on(verb: MetaVerb, meta: &Meta<'_>, key: &[u8], value: Bytes) -> Op {
-    let tokens: Vec<&[u8]> = meta.flags.tokens().filter(|token| !is_ours(verb, token[0])).collect();
+    let mut tokens: Vec<&[u8]> = meta.flags.tokens().filter(|token| !is_ours(verb, token[0])).collect();
+    if verb == MetaVerb::Get && !meta.flags.has(b'c') {
+        // Whether a win that is kept is this version's. The client is shown what it asked for.
+        tokens.push(b"c");
+    }
     Op::Meta(backend::Meta { verb, key: key.into(), flags: tokens.join(&b' ').into(), value })
 }
 

@@ -43,6 +43,16 @@ impl Wins {
         is_kept
     }
 
+    /// The item of `key` was counted up or down, which leaves its marks and gives it another CAS unique: the win is of that
+    /// from now on. One whose unique is not told is forgotten.
+    pub(crate) fn renew(&self, key: &[u8], cas: Option<u64>) {
+        if self.take(key, None)
+            && let Some(cas) = cas
+        {
+            self.put(key, cas);
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, u64>> {
         self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -61,6 +71,14 @@ mod tests {
         assert!(!wins.take(b"k", Some(7)));
         wins.put(b"k", 7);
         assert!(!wins.take(b"k", Some(8)), "the item is another by now");
+        assert!(!wins.take(b"k", None));
+        wins.renew(b"k", Some(9));
+        assert!(!wins.take(b"k", Some(9)), "there was none");
+        wins.put(b"k", 7);
+        wins.renew(b"k", Some(9));
+        assert!(wins.take(b"k", Some(9)));
+        wins.put(b"k", 7);
+        wins.renew(b"k", None);
         assert!(!wins.take(b"k", None));
         for number in 0..WINS_MAX + 1 {
             wins.put(number.to_string().as_bytes(), 1);

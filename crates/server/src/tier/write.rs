@@ -8,7 +8,7 @@ use std::sync::Arc;
 use nuthatch_store::{Seconds, SetMode, Store as PoolStore};
 
 use super::Tier;
-use crate::backend::{Done, Forget, Item, Key, Later, Life, Marks, Meta, MetaVerb, Op, Outcome, Store};
+use crate::backend::{Done, Forget, Item, Key, Later, Life, Marks, Meta, MetaAnswer, MetaVerb, Op, Outcome, Store};
 use crate::counters::TierCounter;
 use crate::exec::Exec;
 use crate::shared::Live;
@@ -83,16 +83,16 @@ pub(crate) fn ask(exec: &mut Exec<'_>, tier: &Arc<Tier>, op: Op) -> Later<Done> 
     })
 }
 
-/// The key of an operation, and whether it is a meta get, whose client can be given a win that is kept for it.
+/// The key of an operation, and which meta command it is: the client of a get can be given a win that is kept for it.
 struct WinOf {
     key: Option<Key>,
-    is_meta_get: bool,
+    verb: Option<MetaVerb>,
 }
 
 impl WinOf {
     fn of(op: &Op) -> WinOf {
-        let is_meta_get = matches!(op, Op::Meta(Meta { verb: MetaVerb::Get, .. }));
-        WinOf { key: op.key().map(Key::from), is_meta_get }
+        let verb = if let Op::Meta(Meta { verb, .. }) = op { Some(*verb) } else { None };
+        WinOf { key: op.key().map(Key::from), verb }
     }
 
     /// Shows the client that it has won, where it would be shown that another has whom nobody could tell. Wins of items
@@ -100,14 +100,27 @@ impl WinOf {
     fn shown(self, tier: &Tier, mut done: Done) -> Done {
         let Some(key) = self.key else { return done };
         let answer = match &mut done {
-            Ok(Outcome::Meta(answer)) if self.is_meta_get => answer,
+            Ok(Outcome::Meta(answer)) if self.verb == Some(MetaVerb::Get) => answer,
             Ok(Outcome::Item(item)) => {
                 if item.marks.won {
                     tier.wins.put(&key, item.cas);
                 }
                 return done;
             }
-            Ok(Outcome::Stored { .. } | Outcome::Deleted | Outcome::Number { .. } | Outcome::Meta(_)) => {
+            Ok(Outcome::Number { cas, .. }) => {
+                tier.wins.renew(&key, *cas);
+                return done;
+            }
+            Ok(Outcome::Meta(answer)) => {
+                let is_done = matches!(&answer.code, b"HD" | b"VA");
+                match self.verb {
+                    Some(MetaVerb::Arith) if is_done => tier.wins.renew(&key, cas_of(answer)),
+                    Some(MetaVerb::Set | MetaVerb::Delete) if is_done => _ = tier.wins.take(&key, None),
+                    _ => {}
+                }
+                return done;
+            }
+            Ok(Outcome::Stored { .. } | Outcome::Deleted) => {
                 tier.wins.take(&key, None);
                 return done;
             }
@@ -117,14 +130,19 @@ impl WinOf {
         if !tokens().any(|token| token == b"Z") {
             return done;
         }
-        let digits = tokens().find_map(|token| token.strip_prefix(b"c"));
-        let cas = digits.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
-        if tier.wins.take(&key, cas) {
+        let cas = cas_of(answer);
+        if cas.is_some() && tier.wins.take(&key, cas) {
             let others = tokens().filter(|token| *token != b"Z").chain([&b"W"[..]]);
             answer.flags = others.collect::<Vec<_>>().join(&b' ').into();
         }
         done
     }
+}
+
+/// The CAS unique that a meta command was answered.
+fn cas_of(answer: &MetaAnswer) -> Option<u64> {
+    let digits = answer.flags.split(|&byte| byte == b' ').find_map(|token| token.strip_prefix(b"c"))?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 /// Has the backend forget everything, and forgets every copy.
