@@ -302,7 +302,7 @@ impl Session {
         };
         let (value, end) = body.split_at(value_bytes);
         if !binary && end != reply::CRLF {
-            self.say(exec, WireError::BadDataChunk.as_wire());
+            self.refuse_chunk(exec, front);
         } else if self.admits(exec, &claim) {
             let answer = start(exec, Bytes::copy_from_slice(value));
             self.push(claim, front.len() + value_bytes, answer);
@@ -312,14 +312,26 @@ impl Session {
         Step::Used(front.len() + body.len())
     }
 
+    /// A value does not end where its line said.
+    fn refuse_chunk(&mut self, exec: &mut Exec<'_>, front: &[u8]) {
+        let is_hushed = match ascii::parse(front) {
+            Parsed::Request { request: Request::Store(store), .. } => store.noreply,
+            _ => false,
+        };
+        if !is_hushed {
+            self.say(exec, WireError::BadDataChunk.as_wire());
+        }
+    }
+
     /// A large value is there, and `end` behind it.
     pub(super) fn detour_value(&mut self, exec: &mut Exec<'_>, end: &[u8]) -> Step {
         let Phase::Value(value) = &self.phase else { return Step::Used(0) };
         let live = Arc::clone(&value.live);
         let mut exec = exec.under(&live);
         if !value.binary && end != reply::CRLF {
-            self.take_value();
-            self.say(&mut exec, WireError::BadDataChunk.as_wire());
+            if let Some(value) = self.take_value() {
+                self.refuse_chunk(&mut exec, &value.front);
+            }
             return Step::Used(end.len());
         }
         let target = match front_of(value) {
