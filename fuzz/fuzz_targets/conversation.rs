@@ -10,5 +10,5 @@ use nuthatch_testkit::conversation::{Scope, fuzz};
 static SERVER: LazyLock<(Running, Address)> = LazyLock::new(nuthatch_fuzz::start);
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    fuzz(&SERVER.1, data, Scope { commands: 400, moves_clock: true, is_ours: true, is_recent: true });
+    fuzz(&SERVER.1, data, Scope { moves_clock: true, ..Scope::of_ours(400) });
 });

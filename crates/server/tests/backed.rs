@@ -47,7 +47,7 @@ fn conversations_in_three_protocols_go_as_if_the_backend_were_asked_directly() {
         let at = spawn::Address::Tcp(address(&server, 0).port());
         let mut client = Client::connect(&server);
         client.ask("flush_all\r\n", "OK\r\n");
-        hold(&at, seed, Scope { commands: 3000, moves_clock: false, is_ours: true, is_recent: true });
+        hold(&at, seed, Scope::of_ours(3000));
     }
 }
 

@@ -55,8 +55,6 @@ fn asked(server: &Spawned, counter: &str) -> u64 {
     client.number(counter)
 }
 
-/// memcached itself shows a key that went in base64 otherwise when it made the item for `mg` with `N`, which the client
-/// takes for no answer, and the uniques of several servers are not unique. Hence this is a fleet of one Nuthatch.
 #[test]
 fn conversations_go_through_a_fleet_as_with_its_server_itself() {
     let servers = [Launch::memcached().args(["-m", "256"]).start()];
@@ -64,7 +62,7 @@ fn conversations_go_through_a_fleet_as_with_its_server_itself() {
     let at = spawn::Address::Tcp(address(&server, 0).port());
     for seed in 0..4 {
         Client::connect(&server).ask("flush_all\r\n", "OK\r\n");
-        hold(&at, seed, Scope { commands: 2000, moves_clock: false, is_ours: true, is_recent: true });
+        hold(&at, seed, Scope::of_ours(2000));
     }
 }
 

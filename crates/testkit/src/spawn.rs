@@ -88,6 +88,12 @@ impl Launch {
         Launch { program: Some(memcached_binary().to_owned()), ..Launch::memcached() }
     }
 
+    /// As [`Launch::real_memcached`], with a clock that can be moved; `None` where the workspace's own was not built.
+    pub fn real_memcached_debug() -> Option<Launch> {
+        let program = memcached_binary().with_file_name("memcached-debug");
+        program.exists().then(|| Launch { program: Some(program), ..Launch::debug() })
+    }
+
     fn new(role: Role) -> Launch {
         Launch {
             role,
@@ -155,6 +161,7 @@ impl Launch {
     /// When it neither ends nor answers in time, or cannot be run at all.
     pub fn try_start(self) -> Result<Spawned, Exit> {
         let unix = self.unix;
+        let adds_up = self.program.is_some() || other_server().is_some();
         let mut running = self.run();
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -172,7 +179,7 @@ impl Launch {
             if let Some(address) = address
                 && Conn::try_open(&address).is_ok()
             {
-                return Ok(Spawned { address, clock: Clock::default(), running });
+                return Ok(Spawned { address, clock: Clock { adds_up, ..Clock::default() }, running });
             }
             assert!(
                 Instant::now() < deadline,
@@ -404,16 +411,24 @@ pub fn moves_clock() -> bool {
 /// What a stopped clock of one server was told.
 ///
 /// A stopped clock of memcached moves by the sum of all it was ever told, each time it is told anything.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Clock {
     last_seconds: AtomicI64,
+    adds_up: bool,
+}
+
+impl Default for Clock {
+    /// Of the server under test.
+    fn default() -> Clock {
+        Clock { last_seconds: AtomicI64::new(0), adds_up: other_server().is_some() }
+    }
 }
 
 impl Clock {
     /// What `debugtime` has to be told to move the clock by `seconds`.
     pub fn step(&self, seconds: i64) -> i64 {
         let last = self.last_seconds.swap(seconds, Ordering::Relaxed);
-        if other_server().is_some() { seconds - last } else { seconds }
+        if self.adds_up { seconds - last } else { seconds }
     }
 }
 

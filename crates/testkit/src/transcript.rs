@@ -45,6 +45,93 @@ pub struct Transcript {
     name: String,
     flags: Vec<String>,
     steps: Vec<(usize, Step)>,
+    /// How many steps come before what is not memcached's behaviour.
+    theirs: Option<usize>,
+}
+
+/// What a transcript is played on: a server, or several that pass for one.
+pub trait Stage {
+    /// A new connection.
+    fn connect(&self) -> Conn;
+
+    /// Moves the stopped clock on, everywhere.
+    fn move_clock(&self, seconds: u32);
+}
+
+impl Stage for Spawned {
+    fn connect(&self) -> Conn {
+        Spawned::connect(self)
+    }
+
+    fn move_clock(&self, seconds: u32) {
+        Spawned::move_clock(self, seconds);
+    }
+}
+
+/// A transcript that is answered otherwise on some stage, and has to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Difference {
+    /// The transcript's name.
+    pub name: &'static str,
+    /// Part of the sentence that running it ends with.
+    pub said: &'static str,
+    /// Why it must be so.
+    pub because: &'static str,
+}
+
+/// Runs what is memcached's behaviour in every `*.txt` of a directory, whole and pipelined, on stages that `start` makes
+/// for the flags it is given; but for the `differences`, which have to be as they are said to be.
+///
+/// # Panics
+/// After all have run, naming each that failed or did not differ.
+pub fn run_directory_on(directory: &Path, start: impl Fn(&[String]) -> Box<dyn Stage>, differences: &[Difference]) {
+    let mut failures = Vec::new();
+    let mut count = 0;
+    let transcripts = read_directory(directory, &mut failures);
+    for transcript in transcripts.into_iter().filter_map(Transcript::theirs) {
+        count += 1;
+        let mut ways = vec![Delivery::Blocks];
+        ways.extend(transcript.is_one_connection().then_some(Delivery::Pipelined));
+        for way in ways {
+            let stage = start(&transcript.flags);
+            let failure = Run::new(&transcript, &*stage, way).all().err().map(|failure| failure.to_string());
+            let difference = differences.iter().find(|difference| difference.name == transcript.name);
+            match (failure, difference) {
+                (None, None) => {}
+                (Some(failure), Some(difference)) if failure.contains(difference.said) => {}
+                (failure, difference) => {
+                    let failure = failure.unwrap_or_else(|| "nothing went wrong".to_owned());
+                    let expected = difference.map_or(String::new(), |d| format!(", expected \"{}\"", d.said));
+                    failures.push(format!("{} ({way:?}): {failure}{expected}", transcript.name));
+                }
+            }
+        }
+    }
+    for difference in differences {
+        println!("{}: {}, because {}", difference.name, difference.said, difference.because);
+    }
+    assert!(failures.is_empty(), "{} of {count} failed:\n{}", failures.len(), failures.join("\n"));
+    println!("{count} transcripts, {} differ", differences.len());
+}
+
+fn read_directory(directory: &Path, failures: &mut Vec<String>) -> Vec<Transcript> {
+    let entries =
+        std::fs::read_dir(directory).unwrap_or_else(|error| panic!("cannot read {}: {error}", directory.display()));
+    let mut files: Vec<_> = entries.map(|entry| entry.expect("a directory can be listed").path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "txt"));
+    files.sort();
+    assert!(!files.is_empty(), "{} holds no transcript", directory.display());
+    let mut transcripts = Vec::new();
+    for path in &files {
+        let text =
+            std::fs::read_to_string(path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        match Transcript::parse(&name, &text) {
+            Ok(transcript) => transcripts.push(transcript),
+            Err(failure) => failures.push(format!("{name}: {failure}")),
+        }
+    }
+    transcripts
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,25 +171,14 @@ impl fmt::Display for Failure {
 /// # Panics
 /// After all have run, naming each file, line and way that failed; or when the directory holds no transcript.
 pub fn run_directory(directory: &Path) {
-    let entries =
-        std::fs::read_dir(directory).unwrap_or_else(|error| panic!("cannot read {}: {error}", directory.display()));
-    let mut files: Vec<_> = entries.map(|entry| entry.expect("a directory can be listed").path()).collect();
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "txt"));
-    files.sort();
-    assert!(!files.is_empty(), "{} holds no transcript", directory.display());
-
     let mut failures = Vec::new();
-    for path in &files {
-        let text =
-            std::fs::read_to_string(path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
-        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        match Transcript::parse(&name, &text) {
-            Ok(transcript) => failures.extend(transcript.failures()),
-            Err(failure) => failures.push(format!("{name}: {failure}")),
-        }
-    }
+    let transcripts = read_directory(directory, &mut failures);
+    failures.extend(transcripts.iter().flat_map(Transcript::failures));
     assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
-    println!("{} transcripts, each over TCP and UNIX, one worker and four, whole, cut and pipelined", files.len());
+    println!(
+        "{} transcripts, each over TCP and UNIX, one worker and four, whole, cut and pipelined",
+        transcripts.len()
+    );
 }
 
 impl Transcript {
@@ -111,7 +187,7 @@ impl Transcript {
     /// # Errors
     /// The line that is not understood and what was expected of it.
     pub fn parse(name: &str, text: &str) -> Result<Transcript, Failure> {
-        let mut transcript = Transcript { name: name.to_owned(), flags: Vec::new(), steps: Vec::new() };
+        let mut transcript = Transcript { name: name.to_owned(), flags: Vec::new(), steps: Vec::new(), theirs: None };
         for (index, raw) in text.lines().enumerate() {
             let line = index + 1;
             let fail = |sentence: String| Failure { line, sentence };
@@ -142,9 +218,7 @@ impl Transcript {
                             .map_err(|_| fail(format!("a clock moves by whole seconds, not by {seconds:?}")))?,
                     ),
                     ("ours", reason) if !reason.is_empty() => {
-                        if spawn::other_server().is_some() {
-                            break;
-                        }
+                        transcript.theirs.get_or_insert(transcript.steps.len());
                         continue;
                     }
                     ("connection", number) => Step::Connection(
@@ -173,19 +247,32 @@ impl Transcript {
         Ok(transcript)
     }
 
+    /// Without what is not memcached's behaviour; `None` where nothing else is in it.
+    fn theirs(mut self) -> Option<Transcript> {
+        self.steps.truncate(self.theirs.unwrap_or(usize::MAX));
+        (!self.steps.is_empty()).then_some(self)
+    }
+
+    fn is_one_connection(&self) -> bool {
+        !self.steps.iter().any(|(_, step)| matches!(step, Step::Clock(_) | Step::Connection(_)))
+    }
+
     /// Runs it in every way and returns a sentence per failure. Against a `NUTHATCH_TEST_SERVER` that is no debug build, a
     /// transcript that moves the clock is not run.
     pub fn failures(&self) -> Vec<String> {
+        if spawn::other_server().is_some() && self.theirs.is_some() {
+            let theirs = self.clone().theirs();
+            return theirs.map_or_else(Vec::new, |theirs| Transcript { theirs: None, ..theirs }.failures());
+        }
         let moves_clock = self.steps.iter().any(|(_, step)| matches!(step, Step::Clock(_)));
         if moves_clock && !spawn::moves_clock() {
             println!("{}: not run, since NUTHATCH_TEST_SERVER cannot be asked to move its clock", self.name);
             return Vec::new();
         }
-        let one_connection = !self.steps.iter().any(|(_, step)| matches!(step, Step::Clock(_) | Step::Connection(_)));
         let mut ways = vec![Delivery::Blocks];
         ways.extend(CUT_SEEDS.map(Delivery::Cut));
         // One connection's answers do not depend on how many requests are under way; several connections' do.
-        if one_connection {
+        if self.is_one_connection() {
             ways.push(Delivery::Pipelined);
         }
 
@@ -226,7 +313,7 @@ impl Transcript {
 /// One run of a transcript.
 struct Run<'a> {
     transcript: &'a Transcript,
-    server: &'a Spawned,
+    server: &'a dyn Stage,
     way: Delivery,
     rng: fastrand::Rng,
     connections: BTreeMap<u32, Conn>,
@@ -234,7 +321,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(transcript: &'a Transcript, server: &'a Spawned, way: Delivery) -> Run<'a> {
+    fn new(transcript: &'a Transcript, server: &'a dyn Stage, way: Delivery) -> Run<'a> {
         let seed = if let Delivery::Cut(seed) = way { seed } else { 0 };
         let connections = BTreeMap::from([(1, server.connect())]);
         Run { transcript, server, way, rng: fastrand::Rng::with_seed(seed), connections, current: 1 }

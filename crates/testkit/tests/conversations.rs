@@ -15,7 +15,7 @@ fn converse(seed: u64, launch: Launch) {
     }
     let server = launch.start();
     let is_recent = spawn::moves_clock();
-    hold(server.address(), seed, Scope { commands: COMMANDS, moves_clock: is_recent, is_ours, is_recent });
+    hold(server.address(), seed, Scope { moves_clock: is_recent, is_ours, is_recent, ..Scope::of_ours(COMMANDS) });
 }
 
 #[test]

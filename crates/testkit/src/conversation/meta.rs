@@ -63,7 +63,12 @@ impl Conversation<'_> {
         let key = self.key(false);
         let mut flags = Vec::new();
         for (flag, one_in) in [("v", 2), ("f", 3), ("c", 3), ("s", 3), ("t", 3), ("h", 3), ("q", 6)] {
-            if self.one_in(one_in) && (flag != "t" || self.scope.moves_clock) {
+            let is_sure = match flag {
+                "t" => self.scope.moves_clock,
+                "h" => !self.scope.has_copies,
+                _ => true,
+            };
+            if self.one_in(one_in) && is_sure {
                 flags.push(flag.to_owned());
             }
         }

@@ -35,6 +35,17 @@ pub struct Scope {
     pub is_ours: bool,
     /// The server has what memcached 1.6.18 has not: `E`, the client's own unique, and `N` of `ms`.
     pub is_recent: bool,
+    /// A key's unique is its own server's to give, and others give the same to others.
+    pub has_servers: bool,
+    /// Who reads an item is not always seen to: a copy may have been served.
+    pub has_copies: bool,
+}
+
+impl Scope {
+    /// Of one server that is ours and has a clock of its own.
+    pub fn of_ours(commands: usize) -> Scope {
+        Scope { commands, moves_clock: false, is_ours: true, is_recent: true, has_servers: false, has_copies: false }
+    }
 }
 
 /// Holds the conversation that a seed decides.
