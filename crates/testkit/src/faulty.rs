@@ -7,6 +7,7 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -35,6 +36,8 @@ pub enum Fault {
     CloseEach,
     /// Answers come byte by byte, one each time.
     Slow(Duration),
+    /// As [`Fault::Hang`], of connections that watch alone; those that ask are answered.
+    HangWatchers,
 }
 
 /// The proxy. It ends when it is dropped.
@@ -218,9 +221,14 @@ impl Write for Upstream {
 fn serve(shared: Arc<Shared>, client: TcpStream, upstream: Upstream) {
     let _ = client.set_nodelay(true);
     let (Ok(mut from_client), Ok(mut to_server)) = (client.try_clone(), upstream.try_clone()) else { return };
+    let watches = Arc::new(AtomicBool::new(false));
+    let is_watcher = watches.clone();
     std::thread::spawn(move || {
         let mut buffer = [0; 16 << 10];
         while let Ok(bytes @ 1..) = from_client.read(&mut buffer) {
+            if buffer.starts_with(b"watch ") {
+                is_watcher.store(true, Ordering::Relaxed);
+            }
             if to_server.write_all(&buffer[..bytes]).is_err() {
                 break;
             }
@@ -231,7 +239,11 @@ fn serve(shared: Arc<Shared>, client: TcpStream, upstream: Upstream) {
         let (mut client, mut upstream) = (client, upstream);
         let mut buffer = [0; 16 << 10];
         while let Ok(bytes @ 1..) = upstream.read(&mut buffer) {
-            let fault = shared.lock().fault;
+            let fault = match shared.lock().fault {
+                Fault::HangWatchers if watches.load(Ordering::Relaxed) => Fault::Hang,
+                Fault::HangWatchers => Fault::None,
+                fault => fault,
+            };
             if answer(&mut client, fault, &mut buffer[..bytes]).is_err() {
                 break;
             }
@@ -245,7 +257,7 @@ fn answer(client: &mut TcpStream, fault: Fault, bytes: &mut [u8]) -> io::Result<
     let enough = || Err(io::ErrorKind::ConnectionAborted.into());
     match fault {
         Fault::None => client.write_all(bytes),
-        Fault::Hang => Ok(()),
+        Fault::Hang | Fault::HangWatchers => Ok(()),
         Fault::Refuse => enough(),
         Fault::Delay(time) => {
             std::thread::sleep(time);

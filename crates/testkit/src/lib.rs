@@ -17,6 +17,7 @@
 pub mod conversation;
 pub mod database;
 pub mod dice;
+pub mod etcd;
 pub mod faulty;
 pub mod hostile;
 pub mod model;
@@ -27,6 +28,7 @@ pub mod spawn;
 pub mod transcript;
 pub mod wire;
 
+pub use etcd::Etcd;
 pub use faulty::{Fault, Faulty};
 pub use name_server::NameServer;
 pub use spawn::{Address, Exit, Launch, Signal, Spawned};

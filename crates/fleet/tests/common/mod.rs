@@ -1,13 +1,10 @@
-//! What the tests with real clients share: servers that say who they are, twemproxy in front of them, and etcd.
+//! What the tests with real clients share: servers that say who they are, and twemproxy in front of them.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-
-use nuthatch_proto::base64_encode;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use nuthatch_fleet::{Distribution, Hash, PlacementSettings, ServerSpec};
 
@@ -148,83 +145,4 @@ impl Drop for Nutcracker {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// An etcd of its own, with its data in a directory that goes with it.
-pub(crate) struct Etcd {
-    child: Child,
-    port: u16,
-    _dir: tempfile::TempDir,
-}
-
-impl Etcd {
-    /// Starts it and waits until it answers.
-    pub(crate) async fn start() -> Etcd {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let (port, peers) = (closed_port(), format!("http://127.0.0.1:{}", closed_port()));
-        let clients = format!("http://127.0.0.1:{port}");
-        let child = Command::new("etcd")
-            .arg("--data-dir")
-            .arg(dir.path())
-            .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients, "--listen-peer-urls", &peers])
-            .args(["--initial-advertise-peer-urls", &peers, "--initial-cluster", &format!("default={peers}")])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap_or_else(|error| panic!("cannot run etcd: {error}; scripts/install-test-deps.sh installs it"));
-        let etcd = Etcd { child, port, _dir: dir };
-        let answers = async {
-            while etcd.post("/v3/kv/range", "{\"key\":\"eA==\"}").await.is_none() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        assert!(tokio::time::timeout(Duration::from_secs(30), answers).await.is_ok(), "etcd does not answer");
-        etcd
-    }
-
-    pub(crate) fn endpoint(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
-    }
-
-    pub(crate) async fn put(&self, key: &str, value: &str) {
-        let request = format!("{{\"key\":\"{}\",\"value\":\"{}\"}}", in_base64(key), in_base64(value));
-        self.post("/v3/kv/put", &request).await.expect("etcd takes a key");
-    }
-
-    pub(crate) async fn delete(&self, key: &str) {
-        let request = format!("{{\"key\":\"{}\"}}", in_base64(key));
-        self.post("/v3/kv/deleterange", &request).await.expect("etcd deletes a key");
-    }
-
-    pub(crate) fn stop(&mut self) {
-        // Ours, and its data is thrown away.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-
-    /// The answer, if it is one that says all is well.
-    async fn post(&self, path: &str, body: &str) -> Option<String> {
-        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.ok()?;
-        let request = format!(
-            "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        stream.write_all(request.as_bytes()).await.ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.ok()?;
-        answer.starts_with("HTTP/1.1 200 ").then_some(answer)
-    }
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-fn in_base64(text: &str) -> String {
-    let mut out = Vec::new();
-    base64_encode(&mut out, text.as_bytes());
-    String::from_utf8(out).expect("base64 is ASCII")
 }

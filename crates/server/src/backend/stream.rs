@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use nuthatch_fleet::client::ServerAddr;
 use nuthatch_proto::forget::Forget;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc::{Sender, channel};
@@ -132,12 +133,22 @@ async fn watch(number: usize, server: ServerAddr, news: Sender<News>) {
     }
 }
 
+/// Nothing is sent on a connection that watches, so that only the system can notice that the other end is gone: in eleven
+/// seconds, in which copies go on living for `ttl_max`.
+fn keepalive() -> TcpKeepalive {
+    TcpKeepalive::new().with_time(Duration::from_secs(5)).with_interval(Duration::from_secs(2)).with_retries(3)
+}
+
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 async fn connect(server: &ServerAddr) -> io::Result<Box<dyn Stream>> {
     Ok(match server {
-        ServerAddr::Tcp { host, port } => Box::new(TcpStream::connect((host.as_str(), *port)).await?),
+        ServerAddr::Tcp { host, port } => {
+            let stream = TcpStream::connect((host.as_str(), *port)).await?;
+            SockRef::from(&stream).set_tcp_keepalive(&keepalive())?;
+            Box::new(stream)
+        }
         ServerAddr::Unix(path) => Box::new(UnixStream::connect(path).await?),
     })
 }
