@@ -16,11 +16,13 @@ fn main() -> ExitCode {
     let rubbish: Vec<_> = (0..200).map(|_| hostile::rubbish(&mut dice, &hostile::corpus())).collect();
     let choices: Vec<_> = (0..50).map(|_| (0..400).map(|_| dice.u8(..)).collect()).collect();
     let pages = nuthatch_pages::fuzz::corpus();
-    let all: [(&str, &[Vec<u8>]); 11] = [
+    let answers = nuthatch_fleet::client::fuzz::corpus();
+    let all: [(&str, &[Vec<u8>]); 12] = [
         ("ascii", &codecs),
         ("binary", &codecs),
         ("udp", &codecs),
         ("replies", &codecs),
+        ("answers", &answers),
         ("connection", &rubbish),
         ("conversation", &choices),
         ("pages-page", &pages),

@@ -9,7 +9,7 @@ seconds=${1:-60}
 shift || true
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] || targets=(
-    ascii binary udp replies connection conversation
+    ascii binary udp replies answers connection conversation
     pages-page pages-foreign pages-url pages-coding pages-rules
 )
 

@@ -46,6 +46,9 @@ mod routed;
 mod server;
 mod wire;
 
+#[cfg(any(test, feature = "fuzz"))]
+pub use wire::fuzz;
+
 pub use crate::Protocol;
 pub use config::{Config, OnDown, Place, ReadFrom, Role, ServerAddr, Servers, Shadow, Source, Ticks};
 pub use counters::{LATENCY_BUCKETS, ServerStats};

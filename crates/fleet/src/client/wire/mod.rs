@@ -5,6 +5,8 @@
 //! connection, since nothing after it can be trusted. No connections here, no clock.
 
 mod binary;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod meta;
 mod text;
 
