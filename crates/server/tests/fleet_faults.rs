@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use common::{Client, PATIENCE, eventually, listener, settings, start};
+use common::{Client, PATIENCE, eventually, listener, records, server_at, settings, start, two_addresses};
 use nuthatch_fleet::membership::Source;
 use nuthatch_fleet::{FleetSettings, Protocol, ServerSpec};
 use nuthatch_server::settings::{PoolSettings, Settings};
 use nuthatch_server::{Running, Server};
 use nuthatch_testkit::dice::Dice;
-use nuthatch_testkit::{Address, Etcd, Fault, Faulty, Launch, Spawned};
+use nuthatch_testkit::name_server::A;
+use nuthatch_testkit::{Address, Etcd, Fault, Faulty, Launch, NameServer, Spawned};
 
 /// What an operation may take by the settings below, and as much again as a busy machine may need.
 const CALL_MAX: Duration = Duration::from_secs(10);
@@ -302,6 +303,44 @@ fn an_etcd_that_goes_away_leaves_its_last_list_to_a_pool_under_load() {
     eventually(|| failures(&mut observer) > earlier);
     load.more(|seen| &seen.hits, 500);
     assert_eq!(observer.stat("stats fleet", "shared:list_changes"), "1");
+    load.end();
+}
+
+#[test]
+fn a_server_that_moves_and_a_name_server_that_fails_cost_a_pool_under_load_misses_alone() {
+    let addresses = two_addresses();
+    let servers = addresses.map(server_at);
+    let names = NameServer::start();
+    names.put("cache.example", A, records(&addresses[..1]));
+    let list = FleetSettings {
+        resolvers: vec![names.address()],
+        refresh: Duration::from_millis(100),
+        settle: Duration::ZERO,
+        ..fleet(
+            vec![Source::parse(&format!("dns:cache.example:{}", addresses[0].port())).expect("a source")],
+            Protocol::Meta,
+        )
+    };
+    let server = start(before(list));
+    let mut observer = Client::connect(&server);
+    eventually(|| {
+        observer.send("set k 0 0 1\r\n1\r\n");
+        observer.read_until("\r\n") == "STORED\r\n"
+    });
+    let load = Load::start(&server, Vec::new());
+    load.more(|seen| &seen.hits, 200);
+    names.put("cache.example", A, records(&addresses[1..]));
+    let mut moved_to = Client::connect(&servers[1]);
+    eventually(|| moved_to.number("curr_items") > 20);
+    load.more(|seen| &seen.hits, 200);
+    let counted = |observer: &mut Client, counter: &str| -> u64 {
+        observer.stat("stats fleet", &format!("shared:{counter}")).parse().expect("a number")
+    };
+    let failures = counted(&mut observer, "list_failures");
+    names.clear();
+    eventually(|| counted(&mut observer, "list_failures") > failures + 1);
+    load.more(|seen| &seen.hits, 200);
+    assert_eq!(counted(&mut observer, "list_changes"), 2);
     load.end();
 }
 

@@ -2,32 +2,15 @@
 
 mod common;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use common::{Client, eventually, listener, own_address, settings, start};
+use common::{Client, eventually, listener, own_address, records, server_at, settings, start, two_addresses};
 use nuthatch_fleet::membership::Source;
 use nuthatch_fleet::{FleetSettings, OnFailure, Protocol, ServerSpec};
-use nuthatch_server::Running;
 use nuthatch_server::settings::{Address, PoolSettings, Settings};
 use nuthatch_testkit::NameServer;
 use nuthatch_testkit::name_server::A;
-
-/// Two addresses with one port.
-fn addresses() -> [SocketAddr; 2] {
-    let one = own_address();
-    let IpAddr::V4(ip) = one.ip() else { panic!("127.0.0.0/8 is IPv4") };
-    let [first, second, third, last] = ip.octets();
-    [one, ([first, second ^ 0x80, third, last], one.port()).into()]
-}
-
-fn server_at(address: SocketAddr) -> Running {
-    let listener = common::listener(0);
-    start(Settings {
-        listeners: vec![nuthatch_server::settings::ListenerSettings { address: Address::Tcp(address), ..listener }],
-        ..settings()
-    })
-}
 
 fn fixed(address: SocketAddr) -> Source {
     Source::Server(ServerSpec::new(&address.ip().to_string(), address.port()))
@@ -51,15 +34,6 @@ fn before(fleets: Vec<FleetSettings>, ttl_max_seconds: u32) -> Settings {
     Settings { pools: vec![pool], fleets, listeners: vec![listener(0)], ..settings() }
 }
 
-/// The records of these addresses.
-fn records(addresses: &[SocketAddr]) -> Vec<Vec<u8>> {
-    let octets = |address: &SocketAddr| match address.ip() {
-        IpAddr::V4(ip) => ip.octets().to_vec(),
-        IpAddr::V6(ip) => ip.octets().to_vec(),
-    };
-    addresses.iter().map(octets).collect()
-}
-
 fn answer(client: &mut Client, request: &str, end: &str) -> String {
     client.send(request);
     client.read_until(end)
@@ -67,7 +41,7 @@ fn answer(client: &mut Client, request: &str, end: &str) -> String {
 
 #[test]
 fn a_running_fleet_and_its_streams_follow_a_list_that_a_name_server_keeps() {
-    let addresses = addresses();
+    let addresses = two_addresses();
     let servers = addresses.map(server_at);
     let names = NameServer::start();
     let list = FleetSettings {

@@ -7,7 +7,7 @@ pub(crate) mod pages;
 pub(crate) mod tls;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
@@ -29,6 +29,31 @@ pub(crate) fn own_address() -> SocketAddr {
     let id = std::process::id();
     let octets = [127, 1 + (id >> 14 & 0x7f) as u8, (id >> 7 & 0x7f) as u8, 1 + (id & 0x7f) as u8];
     (octets, PORTS.fetch_add(1, Ordering::Relaxed)).into()
+}
+
+/// Two addresses with one port.
+pub(crate) fn two_addresses() -> [SocketAddr; 2] {
+    let one = own_address();
+    let IpAddr::V4(ip) = one.ip() else { panic!("127.0.0.0/8 is IPv4") };
+    let [first, second, third, last] = ip.octets();
+    [one, ([first, second ^ 0x80, third, last], one.port()).into()]
+}
+
+/// A server that listens at `address`.
+pub(crate) fn server_at(address: SocketAddr) -> Running {
+    start(Settings {
+        listeners: vec![ListenerSettings { address: Address::Tcp(address), ..listener(0) }],
+        ..settings()
+    })
+}
+
+/// What a name server has to say for a name to have these addresses.
+pub(crate) fn records(addresses: &[SocketAddr]) -> Vec<Vec<u8>> {
+    let octets = |address: &SocketAddr| match address.ip() {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    };
+    addresses.iter().map(octets).collect()
 }
 
 /// memcached's defaults on a free port, with the clock in the tests' hands.
