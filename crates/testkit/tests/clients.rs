@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use nuthatch_testkit::program::{self, Program};
-use nuthatch_testkit::{Launch, spawn};
+use nuthatch_testkit::{Launch, Spawned, spawn};
 
 /// How long one client's test may take; most take a second or two, memcached's own tests a minute or two of mostly sleep.
 const PATIENCE: Duration = Duration::from_secs(400);
@@ -17,6 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(400);
 enum Over {
     Tcp,
     Unix,
+    /// TCP, of a pool before three memcached, with copies.
+    Fleet,
 }
 
 macro_rules! clients {
@@ -70,6 +72,11 @@ clients! {
     perl_cache_memcached_works_over_unix: Unix, ["perl", "perl/plain_test.pl"];
     dalli_works_over_tcp: Tcp, ["ruby", "ruby/dalli_test.rb"];
     dalli_works_over_unix: Unix, ["ruby", "ruby/dalli_test.rb"];
+    php_memcached_works_through_a_fleet: Fleet, ["php", "php/memcached_test.php"];
+    php_memcache_works_through_a_fleet: Fleet, ["php", "php/memcache_test.php"];
+    pylibmc_works_through_a_fleet: Fleet, ["{clients}/python/bin/python", "python/pylibmc_test.py"];
+    pymemcache_works_through_a_fleet: Fleet, ["{clients}/python/bin/python", "python/pymemcache_test.py"];
+    meta_memcache_works_through_a_fleet: Fleet, ["{clients}/python/bin/python", "python/meta_memcache_test.py"];
     nginx_serves_pages_that_php_stored_over_tcp: Tcp, ["/usr/bin/python3", "nginx/test.py"];
     nginx_serves_pages_that_php_stored_over_unix: Unix, ["/usr/bin/python3", "nginx/test.py"];
     httpd_caches_pages_by_socache_memcache: Tcp, ["/usr/bin/python3", "httpd/test.py"];
@@ -85,20 +92,37 @@ fn run(over: Over, program: &[&str]) {
         println!("not run: memcached forgets no prefixes");
         return;
     }
+    if over == Over::Fleet && spawn::other_server().is_some() {
+        println!("not run: memcached stands before no fleet");
+        return;
+    }
     let launch = if forgets { Launch::debug().args(["-o", "reserved_keys"]) } else { Launch::debug() };
+    let mut behind = Vec::new();
     let server = match over {
         Over::Tcp => launch.start(),
         Over::Unix => launch.unix().start(),
+        Over::Fleet => {
+            behind.extend((0..3).map(|_| Launch::real_memcached().start()));
+            let servers: Vec<_> = behind.iter().map(|server: &Spawned| format!("\"{}\"", server.address())).collect();
+            let file = format!(
+                "[pool.default]\nbackend = \"shared\"\nttl_max = \"5s\"\n[fleet.shared]\nprotocol = \"meta\"\nservers = [{}]\n\
+                 [[listen]]\nmemcached = \"127.0.0.1:0\"\n",
+                servers.join(", ")
+            );
+            let args = ["serve", "--config", "{dir}/nuthatch.toml"];
+            Launch::nuthatch().file("nuthatch.toml", file).args(args).start()
+        }
     };
     // For clients that spread keys over several servers.
     let more: Vec<_> = (0..3).map(|_| Launch::memcached().start()).collect();
     let servers: Vec<_> = more.iter().map(|server| server.address().to_string()).collect();
 
-    let clock = if spawn::other_server().is_some() { "real" } else { "debugtime" };
+    let clock = if spawn::other_server().is_some() || over == Over::Fleet { "real" } else { "debugtime" };
     let stdout = Program::new(program)
         .env("SERVER", server.address().to_string())
         .env("SERVERS", servers.join(" "))
         .env("CLOCK", clock)
+        .env("UNIQUES", if over == Over::Fleet { "of several servers" } else { "of one" })
         .env("PROGRAM", server.program())
         .env("SUITE", memcached_source())
         .run(PATIENCE, || format!("the server wrote:\n{}", server.stderr()));
