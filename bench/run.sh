@@ -4,7 +4,7 @@
 #   TRACES=DIR   traces to replay (*.bin, *.csv, also .zst); without it the misses are left out
 #   arguments    flags of `nuthatch bench compare`, such as --rounds 3 or --only cpu,traces
 #
-# It takes about half an hour and wants the machine to itself.
+# It takes about an hour and wants the machine to itself.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

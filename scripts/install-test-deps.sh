@@ -256,7 +256,8 @@ case $what in
     packages) install_packages ;;
     clients) install_clients ;;
     bench)
-        packages=(gcc libc6-dev make libevent-dev xz-utils memcached libmemcached-tools redis-server nutcracker util-linux)
+        packages=(gcc libc6-dev make libevent-dev xz-utils memcached libmemcached-tools redis-server nutcracker util-linux
+            mariadb-server mariadb-client postgresql-15)
         install_packages
         if ! install_memcached; then
             say "memcached $memcached_version cannot be fetched from $(debian_mirror) or built; Debian's own memcached is compared with"

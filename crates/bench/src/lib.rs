@@ -8,6 +8,7 @@
 //! | `bench` | closed or open loop: throughput, latency, CPU time per request |
 //! | `bench replay` | a recorded trace: hit ratio by request and by byte |
 //! | `bench cache-set-get-delete` | a Drupal site's cache, over TCP beside a UNIX socket |
+//! | `bench records` | records in a database: through Nuthatch, beside a cache, and directly |
 //! | `bench compare` | Nuthatch beside a memcached, all measures, written down with their commands |
 #![forbid(unsafe_code)]
 
@@ -23,6 +24,7 @@ mod load;
 mod pipe;
 mod process;
 mod progress;
+mod records;
 mod replay;
 mod report;
 mod settings;
@@ -37,6 +39,7 @@ use flags::Asked;
 
 pub use bins::{Column, Table};
 pub use failure::Failure;
+pub use records::{Records, Way};
 pub use replay::Replayed;
 pub use report::{Latency, Report, Server};
 
@@ -48,6 +51,7 @@ pub fn run(args: Vec<OsString>) -> Result<(), Failure> {
     match args.split_first() {
         Some((verb, rest)) if verb == "replay" => with(rest, replay),
         Some((verb, rest)) if verb == "cache-set-get-delete" => with(rest, cache_set_get_delete),
+        Some((verb, rest)) if verb == "records" => with(rest, records),
         Some((verb, rest)) if verb == "compare" => with(rest, compare),
         _ => load(&args),
     }
@@ -80,6 +84,11 @@ fn replay(settings: &replay::Settings) -> Result<(), Failure> {
 fn cache_set_get_delete(settings: &bins::Settings) -> Result<(), Failure> {
     let table = bins::run(settings)?;
     print(&if settings.json() { json(&table) } else { table.text() })
+}
+
+fn records(settings: &records::Settings) -> Result<(), Failure> {
+    let records = records::run(settings)?;
+    print(&if settings.json() { json(&records) } else { records.text() })
 }
 
 fn compare(settings: &compare::Settings) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! Database servers for tests: a MariaDB or a PostgreSQL of one's own, in a temporary directory, on a UNIX socket only.
+//! Database servers for tests and measurements: a MariaDB or a PostgreSQL of one's own, in a temporary directory, on a UNIX socket only.
 //!
 //! Nothing listens on the network, and nothing outlives the tests: each server is the child of a small shell that kills it and
 //! removes its directory when the test's process is gone, however that ended. A test that runs as root starts them as `nobody`,
@@ -56,6 +56,16 @@ impl Database {
     /// With what it wrote, when it does not start.
     pub fn postgres(args: &[&str]) -> Database {
         Database::begin(Engine::Postgres, args)
+    }
+
+    /// Whether a MariaDB can be started here.
+    pub fn has_mariadb() -> bool {
+        runs("mariadbd") && runs("mariadb")
+    }
+
+    /// Whether a PostgreSQL can be started here.
+    pub fn has_postgres() -> bool {
+        runs(&postgres_program("postgres")) && runs("psql")
     }
 
     fn begin(engine: Engine, args: &[&str]) -> Database {
@@ -260,6 +270,12 @@ impl Drop for Database {
         }
         let _ = fs::remove_dir_all(&self.dir);
     }
+}
+
+fn runs(program: &str) -> bool {
+    let mut asked = Command::new(program);
+    asked.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    asked.status().is_ok_and(|status| status.success())
 }
 
 /// Debian keeps PostgreSQL's own programs off the path, by version.

@@ -1,6 +1,6 @@
 //! Spawned servers, raw connections, transcripts and a reference model: what the workspace's tests share.
 //!
-//! Used by tests only; nothing here is linked into the program. Everything speaks to a real server over a real socket, so each
+//! Used by tests, and [`database`] by `nuthatch bench` too; no server has any of it. Everything speaks to a real server over a real socket, so each
 //! test can also be run against another memcached: `NUTHATCH_TEST_SERVER=/usr/bin/memcached cargo test -p nuthatch-testkit`.
 //!
 //! ```no_run

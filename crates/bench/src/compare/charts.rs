@@ -17,13 +17,13 @@ const TOP: usize = 64;
 /// What a server's bars are called in [`STYLE`].
 pub(super) fn class(who: Who) -> &'static str {
     match who {
-        Who::Memcached => "memcached",
-        Who::Nuthatch => "nuthatch",
+        Who::Memcached | Who::Aside => "memcached",
+        Who::Nuthatch | Who::Objects => "nuthatch",
         Who::Bare => "bare",
-        Who::Redis | Who::Ideal => "redis",
+        Who::Redis | Who::Ideal | Who::Direct => "redis",
         Who::Twemproxy => "twemproxy",
         Who::Router => "router",
-        Who::Tier => "tier",
+        Who::Tier | Who::Rows => "tier",
     }
 }
 

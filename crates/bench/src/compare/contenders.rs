@@ -22,6 +22,14 @@ pub(crate) enum Who {
     Router,
     /// A Nuthatch before a fleet that does.
     Tier,
+    /// Records in a cache alone.
+    Objects,
+    /// Records in a database, with a memcached beside it.
+    Aside,
+    /// Records in a database, through a Nuthatch.
+    Rows,
+    /// Records in a database alone.
+    Direct,
     /// No server: what would be best.
     Ideal,
 }
@@ -37,6 +45,10 @@ impl Who {
             Who::Twemproxy => "twemproxy",
             Who::Router => "nuthatch router",
             Who::Tier => "nuthatch tier",
+            Who::Objects => "S1 objects",
+            Who::Aside => "S2 cache-aside",
+            Who::Rows => "S3 rows",
+            Who::Direct => "S4 database",
             Who::Ideal => "ideal",
         }
     }
@@ -202,6 +214,9 @@ impl Contenders {
             }
             Who::Twemproxy | Who::Router | Who::Tier | Who::Ideal => {
                 unreachable!("what stands before a fleet is started with its configuration file, by `fronts`")
+            }
+            Who::Objects | Who::Aside | Who::Rows | Who::Direct => {
+                unreachable!("ways to records are several servers, started by `records`")
             }
         }
         words

@@ -13,6 +13,7 @@ mod items;
 mod measure;
 mod outage;
 mod plot;
+mod records;
 mod reference;
 mod traces;
 mod write;
@@ -32,8 +33,8 @@ use write::Table;
 #[command(
     name = "nuthatch bench compare",
     about = "Measures Nuthatch beside a memcached on this machine, in turns: CPU time per request, throughput, latency, items\n\
-             held, memory, misses on traces, start; what stands before a fleet. Writes a page with the commands and pictures. It starts and ends all\n\
-             servers itself, on loopback, and takes about half an hour."
+             held, memory, misses on traces, start; what stands before a fleet; rows of databases. Writes a page with the commands and pictures. It starts and ends all\n\
+             servers itself, on loopback, and takes about an hour."
 )]
 pub(crate) struct Settings {
     /// the memcached to compare with
@@ -57,9 +58,15 @@ pub(crate) struct Settings {
     /// make what is filled and replayed N times smaller, to try the comparison itself
     #[arg(long, value_name = "N", default_value = "1", value_parser = number::<u32>(1..=1000))]
     shrink: u32,
-    /// some of cpu,throughput,latency,items,traces,change,expiry,start,drupal,reference,fleet, such as cpu,traces
+    /// of cpu,throughput,latency,items,traces,change,expiry,start,drupal,reference,fleet,rows, such as cpu,traces
     #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = part)]
     only: Vec<String>,
+    /// databases of rows: some of sqlite,mariadb,postgres, such as sqlite; left out: those installed
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = records::engine)]
+    databases: Vec<String>,
+    /// measure rows with 100,000 records too, which takes hours where a commit takes milliseconds
+    #[arg(long)]
+    long: bool,
     /// do not say what is being measured
     #[arg(short, long)]
     quiet: bool,
@@ -81,6 +88,9 @@ const PARTS: &[Part] = &[
     Part { name: "fleet", run: fleet::local },
     Part { name: "fleet", run: fleet::moved },
     Part { name: "fleet", run: outage::outage },
+    Part { name: "rows", run: records::sqlite },
+    Part { name: "rows", run: records::mariadb },
+    Part { name: "rows", run: records::postgres },
 ];
 
 struct Part {
@@ -137,7 +147,7 @@ mod tests {
         assert_eq!(
             read(&["--only", "cpus"]).unwrap_err(),
             "bench: --only cpus: expected some of \
-             cpu,throughput,latency,items,traces,change,expiry,start,drupal,reference,fleet"
+             cpu,throughput,latency,items,traces,change,expiry,start,drupal,reference,fleet,rows"
         );
         let help = flags::help::<Settings>();
         assert!(help.contains(&part_names().join(",")), "help names every part");

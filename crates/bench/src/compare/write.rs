@@ -47,11 +47,13 @@ pub(crate) struct Row {
     pub(crate) limit: Option<f64>,
     /// Whether it is in the table's picture.
     pub(crate) charted: bool,
+    /// Whose figure is divided by whose, where it is not as in the rest of the table.
+    pub(crate) compared: Option<(Who, Who)>,
 }
 
 impl Row {
     pub(crate) fn new(name: &str, decimals: usize, samples: Vec<Samples>) -> Row {
-        Row { name: name.to_owned(), decimals, samples, bar: None, limit: None, charted: true }
+        Row { name: name.to_owned(), decimals, samples, bar: None, limit: None, charted: true, compared: None }
     }
 
     fn of(&self, who: Who) -> Option<&Samples> {
@@ -178,6 +180,7 @@ impl Table {
         for row in &self.rows {
             let mut cells = vec![row.name.clone()];
             cells.extend(self.who.iter().map(|&who| row.cell(who)));
+            let (who, to) = row.compared.unwrap_or((who, to));
             cells.extend(judged(ratio(&row.samples, who, to), row.bar).into_iter().take(bars(has_bar)));
             if has_limit {
                 cells.extend(judged(ratio(&row.samples, Who::Nuthatch, Who::Bare), row.limit.map(Bar::AtMost)));

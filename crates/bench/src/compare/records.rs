@@ -1,0 +1,228 @@
+//! Records of a database in the four ways of the Banja Luka paper (see [`crate::records`]), on each database there is.
+//!
+//! The databases are started here, each with its default durability, on UNIX sockets, and so is everything else: no way is slower
+//! for going over a network that another does not take.
+
+use std::fs;
+use std::path::Path;
+
+use nuthatch_testkit::database::Database;
+
+use super::Settings;
+use super::contenders::{Contenders, Place, Server, Start, Who};
+use super::measure::{Bench, Rounds};
+use super::write::{Bar, Row, Table};
+use crate::address::Address;
+use crate::failure::Failure;
+use crate::launch::{Launched, Scratch};
+use crate::records::{BINARY, CHARACTERS, Records, sqlite_url, table_of};
+
+const RECORDS: u32 = 10_000;
+const RECORDS_LONG: u32 = 100_000;
+const CLIENTS: u32 = 32;
+
+/// What a read of a cached row may take, beside one of the database and beside one of a cache alone.
+const READ_BAR: f64 = 0.25;
+const OBJECT_BAR: f64 = 1.25;
+/// What a write of a row may take, beside one of the database.
+const WRITE_BAR: f64 = 1.0;
+/// The same of inserts by many clients, where their commits can be shared: three times the rate.
+const SHARED_BAR: f64 = 1.0 / 3.0;
+
+const ENGINES: [&str; 3] = ["sqlite", "mariadb", "postgres"];
+
+/// The name of a database.
+pub(super) fn engine(text: &str) -> Result<String, String> {
+    match ENGINES.contains(&text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("expected some of {}", ENGINES.join(","))),
+    }
+}
+
+fn is_wanted(settings: &Settings, bench: &Bench, name: &str, is_installed: bool) -> bool {
+    let is_wanted = settings.databases.is_empty() || settings.databases.iter().any(|wanted| wanted == name);
+    if is_wanted && !is_installed {
+        bench.say(&format!("rows: {name} left out, it is not installed"));
+    }
+    is_wanted && is_installed
+}
+
+pub(super) fn sqlite(
+    settings: &Settings,
+    contenders: &Contenders,
+    bench: &mut Bench,
+) -> Result<Option<Table>, Failure> {
+    if !is_wanted(settings, bench, "sqlite", true) {
+        return Ok(None);
+    }
+    let scratch = Scratch::new()?;
+    // Files of their own: the mode of its journal belongs to a file, and the database alone has SQLite's default one.
+    let (ours, theirs) = (scratch.path().join("rows.db"), scratch.path().join("direct.db"));
+    let said = "SQLite: the database alone has the journal that is its default, with a commit of several synchronisations; through \
+                Nuthatch the same durability is had of a write-ahead log and one. Without Nuthatch, records are read in the client's \
+                own process, where no cache in another can be as quick.";
+    on(settings, contenders, bench, "SQLite", said, &sqlite_url(&ours), &sqlite_url(&theirs)).map(Some)
+}
+
+pub(super) fn mariadb(
+    settings: &Settings,
+    contenders: &Contenders,
+    bench: &mut Bench,
+) -> Result<Option<Table>, Failure> {
+    if !is_wanted(settings, bench, "mariadb", Database::has_mariadb()) {
+        return Ok(None);
+    }
+    let server = Database::mariadb(&["--innodb-buffer-pool-size=256M"]);
+    server.sql(&table_of("bench_rows", BINARY));
+    let said = format!(
+        "MariaDB {}, with its default durability: each commit is on the disk.",
+        server.sql("SELECT VERSION()").trim()
+    );
+    on(settings, contenders, bench, "MariaDB", &said, &server.url(), &server.url()).map(Some)
+}
+
+pub(super) fn postgres(
+    settings: &Settings,
+    contenders: &Contenders,
+    bench: &mut Bench,
+) -> Result<Option<Table>, Failure> {
+    if !is_wanted(settings, bench, "postgres", Database::has_postgres()) {
+        return Ok(None);
+    }
+    let server = Database::postgres(&["-c", "shared_buffers=256MB"]);
+    server.sql(&table_of("bench_rows", ""));
+    let version = server.sql("SHOW server_version");
+    let said = format!("PostgreSQL {}, with its default durability: each commit is on the disk.", version.trim());
+    on(settings, contenders, bench, "PostgreSQL", &said, &server.url(), &server.url()).map(Some)
+}
+
+/// What serves rows, and its configuration file.
+fn rows_server(contenders: &Contenders, url: &str) -> Result<Server, Failure> {
+    let scratch = Scratch::new()?;
+    let address = scratch.socket("sock");
+    let file = scratch.path().join("rows.toml");
+    fs::write(&file, configuration(&address, url))
+        .map_err(|error| Failure::run(format!("bench: expected to write {}: {error}", file.display())))?;
+    let words = [contenders.nuthatch(), Path::new("serve"), Path::new("--config"), &file];
+    let launched = Launched::start(words.iter().map(|word| word.display().to_string()).collect(), address)?;
+    Ok(Server::new(launched, scratch))
+}
+
+fn configuration(address: &Address, url: &str) -> String {
+    format!(
+        "[server]\nworkers = 1\n\n[pool.records]\nmemory = \"256MiB\"\nbackend = \"records\"\nttl_max = \"1h\"\n\n[table.records]\n\
+         url = \"{url}\"\ntable = \"bench_rows\"\nkey = \"id\"\nvalue = \"body\"\ntimeout = \"20s\"\n\n[[listen]]\n\
+         memcached = \"{address}\"\npool = \"records\"\n"
+    )
+}
+
+fn on(
+    settings: &Settings,
+    contenders: &Contenders,
+    bench: &Bench,
+    name: &str,
+    said: &str,
+    rows_url: &str,
+    url: &str,
+) -> Result<Table, Failure> {
+    let start = Start { place: Place::Anywhere, memory_mib: 256, is_unix: true, workers: 1 };
+    let objects = contenders.start(Who::Nuthatch, start)?;
+    let aside = contenders.start(Who::Memcached, start)?;
+    let rows = rows_server(contenders, rows_url)?;
+    let mut table = Table::new(
+        &format!("Records in {name}"),
+        &format!(
+            "Microseconds for each record of {CHARACTERS} characters, from the beginning of a turn to its end by the number of its \
+             operations: inserted, read at random ten times as often, updated at random; by one client in sequence, and by {CLIENTS}. \
+             S1 is a Nuthatch that has the records alone, S2 a memcached beside the database that clients fill and clear, S3 a \
+             Nuthatch whose keys are rows, S4 the database alone, by prepared statements of the driver made for it. {said} The ways take turns \
+             of a twentieth each.\n\n`rows.toml`:\n\n```toml\n{}```",
+            configuration(&Address::Unix("SOCKET".into()), "URL")
+        ),
+        vec![Who::Objects, Who::Aside, Who::Rows, Who::Direct],
+    );
+    table.compared = (Who::Rows, Who::Direct);
+    table.command(contenders.shown(Who::Nuthatch, start));
+    table.command(contenders.shown(Who::Memcached, start));
+    table.command("nuthatch serve --config rows.toml".to_owned());
+    let records = [RECORDS, RECORDS_LONG].map(|records| (records / settings.shrink).max(CLIENTS));
+    let sizes = if settings.long { &records[..] } else { &records[..1] };
+    for &records in sizes {
+        for clients in [1, CLIENTS] {
+            bench.say(&format!("rows: {name}, {records} records, clients: {clients}"));
+            let words = |objects: &str, aside: &str, rows: &str, url: &str| {
+                let line = format!(
+                    "records -n {records} -c {clients} --objects {objects} --aside {aside} --rows {rows} {url}"
+                );
+                line.split(' ').map(str::to_owned).collect::<Vec<_>>()
+            };
+            let address = |server: &Server| server.launched.address.to_string();
+            let measured: Records =
+                bench.run(Place::Anywhere, &words(&address(&objects), &address(&aside), &address(&rows), url))?;
+            table.command(format!("nuthatch bench {}", words("SOCKET1", "SOCKET2", "SOCKET3", "URL").join(" ")));
+            add(&mut table, &measured, name == "MariaDB");
+        }
+    }
+    Ok(table)
+}
+
+/// Adds what was measured, and what it should be.
+fn add(table: &mut Table, measured: &Records, shares_commits: bool) {
+    let whose = |name: &str| match name {
+        "objects" => Who::Objects,
+        "aside" => Who::Aside,
+        "rows" => Who::Rows,
+        _ => Who::Direct,
+    };
+    let of = if measured.clients == 1 { "1 client" } else { "32 clients" };
+    let what = |act: &str| format!("{act}, {of}, {} records", measured.records);
+    let samples = |pick: fn(&crate::records::Way) -> &Vec<f64>| -> Vec<Rounds<f64>> {
+        measured.ways.iter().map(|way| Rounds { who: whose(&way.name), rounds: pick(way).clone() }).collect()
+    };
+    let alone = measured.clients == 1;
+    let mut insert = Row::new(&what("insert"), 1, samples(|way| &way.insert_us));
+    insert.bar = match alone {
+        true => Some(Bar::AtMost(WRITE_BAR)),
+        false => shares_commits.then_some(Bar::AtMost(SHARED_BAR)),
+    };
+    let mut read = Row::new(&what("read"), 1, samples(|way| &way.read_us));
+    read.bar = alone.then_some(Bar::AtMost(READ_BAR));
+    let mut update = Row::new(&what("update"), 1, samples(|way| &way.update_us));
+    update.bar = alone.then_some(Bar::AtMost(WRITE_BAR));
+    let mut object = Row::new(&format!("{}: S3 / S1", what("read")), 1, samples(|way| &way.read_us));
+    object.compared = Some((Who::Rows, Who::Objects));
+    object.bar = alone.then_some(Bar::AtMost(OBJECT_BAR));
+    table.rows.extend([insert, read, object, update]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::Way;
+
+    #[test]
+    fn each_act_is_held_against_its_bar() {
+        let way = |name: &str, us: f64| Way {
+            name: name.to_owned(),
+            insert_us: vec![us],
+            read_us: vec![us],
+            update_us: vec![us],
+        };
+        let ways = vec![way("objects", 20.0), way("aside", 120.0), way("rows", 24.0), way("direct", 100.0)];
+        let mut table = Table::new("t", "", vec![Who::Objects, Who::Aside, Who::Rows, Who::Direct]);
+        for clients in [1, 32] {
+            add(&mut table, &Records { clients, records: 7, ways: ways.clone() }, true);
+        }
+        let bars: Vec<_> = table.rows.iter().map(|row| row.bar).collect();
+        let at_most = |bar| Some(Bar::AtMost(bar));
+        assert_eq!(bars[..4], [at_most(1.0), at_most(0.25), at_most(1.25), at_most(1.0)]);
+        assert_eq!(bars[4..], [at_most(1.0 / 3.0), None, None, None]);
+        assert_eq!(table.rows[2].compared, Some((Who::Rows, Who::Objects)));
+    }
+
+    #[test]
+    fn databases_are_chosen_by_name() {
+        assert_eq!(engine("sqlite"), Ok("sqlite".to_owned()));
+        assert_eq!(engine("oracle"), Err("expected some of sqlite,mariadb,postgres".to_owned()));
+    }
+}
