@@ -2,6 +2,9 @@
 //!
 //! Moments are seconds since 1970; whoever asks has turned a client's relative time into one. `None` is never.
 
+/// Under which condition a value is stored. Behind and before what is there, flags and expiry stay.
+pub use nuthatch_store::SetMode as Mode;
+
 /// A row as a client sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
@@ -13,21 +16,6 @@ pub struct Item {
     pub unique: u64,
     /// When it expires.
     pub expiry: Option<i64>,
-}
-
-/// Under which condition a value is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Always.
-    Set,
-    /// When absent.
-    Add,
-    /// When present.
-    Replace,
-    /// After what is there; flags and expiry stay.
-    Append,
-    /// Before what is there; flags and expiry stay.
-    Prepend,
 }
 
 /// A change to one row.
@@ -87,6 +75,12 @@ impl Op {
         match self {
             Op::Store { key, .. } | Op::Delete { key, .. } | Op::Arith { key, .. } | Op::Touch { key, .. } => key,
         }
+    }
+
+    /// Memory it owns.
+    pub(crate) fn bytes(&self) -> usize {
+        let value = if let Op::Store { value, .. } = self { value.len() } else { 0 };
+        size_of::<Op>() + self.key().len() + value
     }
 
     /// A set that never expires and compares nothing.

@@ -1,4 +1,5 @@
-//! Requests on their way to the threads that own connections. Bounded; whoever finds it full is told so at once.
+//! Requests on their way to the threads that own connections. Bounded, in number and in bytes; whoever finds it full is told so at
+//! once.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,30 +10,43 @@ pub(crate) struct Queue<T> {
     inner: Mutex<Inner<T>>,
     arrived: Condvar,
     max: usize,
+    bytes_max: usize,
+}
+
+/// What waits owns memory.
+pub(crate) trait Weighs {
+    /// How much, in bytes.
+    fn bytes(&self) -> usize;
 }
 
 struct Inner<T> {
     waiting: VecDeque<T>,
+    bytes: usize,
     closed: bool,
     /// Who takes is woken when this many are there, and not by each of them.
     wanted: usize,
 }
 
-impl<T> Queue<T> {
-    pub(crate) fn new(max: usize) -> Queue<T> {
+impl<T: Weighs> Queue<T> {
+    /// For up to `max` jobs of `bytes_max` together; one alone may have more.
+    pub(crate) fn new(max: usize, bytes_max: usize) -> Queue<T> {
         Queue {
-            inner: Mutex::new(Inner { waiting: VecDeque::new(), closed: false, wanted: 1 }),
+            inner: Mutex::new(Inner { waiting: VecDeque::new(), bytes: 0, closed: false, wanted: 1 }),
             arrived: Condvar::new(),
             max,
+            bytes_max,
         }
     }
 
     /// Puts one in; back comes what does not go in.
     pub(crate) fn push(&self, job: T) -> Result<(), T> {
+        let bytes = job.bytes();
         let mut inner = self.lock();
-        if inner.closed || inner.waiting.len() >= self.max {
+        let is_heavy = inner.bytes + bytes > self.bytes_max && !inner.waiting.is_empty();
+        if inner.closed || is_heavy || inner.waiting.len() >= self.max {
             return Err(job);
         }
+        inner.bytes += bytes;
         inner.waiting.push_back(job);
         let is_enough = inner.waiting.len() >= inner.wanted;
         drop(inner);
@@ -42,10 +56,13 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Waits for the first until `idle` is over, then takes up to `most`. If `expected` more than one are likely, waits for up
-    /// to `gather` until that many are there. None: closed and empty. Empty: idle.
-    pub(crate) fn take(&self, most: usize, expected: usize, gather: Duration, idle: Option<Instant>) -> Option<Vec<T>> {
+    /// Waits for the first until `idle` is over, then takes up to `most`. Those who were answered `again` are likely to come again at once:
+    /// if they and those who wait already are more than one, waits for up to `gather` until that many are there. None: closed
+    /// and empty. Empty: idle.
+    pub(crate) fn take(&self, most: usize, again: usize, gather: Duration, idle: Option<Instant>) -> Option<Vec<T>> {
         let mut inner = self.lock();
+        let expected = (again + inner.waiting.len()).min(most);
+        let asked_at = Instant::now();
         while inner.waiting.is_empty() {
             if inner.closed {
                 return None;
@@ -58,18 +75,22 @@ impl<T> Queue<T> {
                 }
             }
         }
+        // Who has not come by now does something else.
+        let gather = if asked_at.elapsed() > gather { Duration::ZERO } else { gather };
         let until = Instant::now() + gather;
-        while inner.waiting.len() < expected.min(most) && !inner.closed {
+        while inner.waiting.len() < expected && !inner.closed {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            inner.wanted = expected.min(most);
+            inner.wanted = expected;
             inner = self.arrived.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
             inner.wanted = 1;
         }
         let count = inner.waiting.len().min(most);
-        Some(inner.waiting.drain(..count).collect())
+        let taken: Vec<T> = inner.waiting.drain(..count).collect();
+        inner.bytes -= taken.iter().map(T::bytes).sum::<usize>();
+        Some(taken)
     }
 
     /// Nothing more goes in; what is in still comes out.
@@ -91,26 +112,58 @@ impl<T> Queue<T> {
 mod tests {
     use super::*;
 
+    const LONG: Duration = Duration::from_secs(3600);
+
+    impl Weighs for usize {
+        fn bytes(&self) -> usize {
+            *self
+        }
+    }
+
     #[test]
     fn one_that_comes_alone_does_not_wait() {
-        let queue = Queue::new(8);
+        let queue = Queue::new(8, 100);
         queue.push(1).unwrap();
-        let long = Duration::from_secs(3600);
-        assert_eq!(queue.take(8, 1, long, None), Some(vec![1]));
+        assert_eq!(queue.take(8, 0, LONG, None), Some(vec![1]));
+    }
+
+    #[test]
+    fn those_who_were_answered_are_waited_for_beside_those_who_wait() {
+        let queue = Queue::new(8, 100);
         for n in 0..3 {
             queue.push(n).unwrap();
         }
-        assert_eq!(queue.take(8, 3, long, None), Some(vec![0, 1, 2]), "as many as were expected are there");
+        std::thread::scope(|scope| {
+            // Whenever it begins: no more than five are taken.
+            let taken = scope.spawn(|| queue.take(5, 2, LONG, None));
+            for n in 3..5 {
+                queue.push(n).unwrap();
+            }
+            assert_eq!(taken.join().unwrap(), Some(vec![0, 1, 2, 3, 4]));
+        });
+        queue.push(5).unwrap();
+        assert_eq!(queue.take(1, 7, LONG, None), Some(vec![5]));
     }
 
     #[test]
     fn a_full_or_closed_queue_gives_back() {
-        let queue = Queue::new(1);
+        let queue = Queue::new(1, 100);
         queue.push(1).unwrap();
         assert_eq!(queue.push(2), Err(2));
         queue.close();
-        assert_eq!(queue.take(8, 5, Duration::from_secs(3600), None), Some(vec![1]));
-        assert_eq!(queue.take(8, 1, Duration::ZERO, None), None);
+        assert_eq!(queue.take(8, 5, LONG, None), Some(vec![1]));
+        assert_eq!(queue.take(8, 0, Duration::ZERO, None), None);
         assert_eq!(queue.push(3), Err(3));
+    }
+
+    #[test]
+    fn bytes_that_wait_are_bounded_and_one_alone_may_have_more() {
+        let queue = Queue::new(8, 100);
+        queue.push(101).unwrap();
+        assert_eq!(queue.push(1), Err(1));
+        assert_eq!(queue.take(8, 0, LONG, None), Some(vec![101]));
+        queue.push(60).unwrap();
+        queue.push(40).unwrap();
+        assert_eq!(queue.push(1), Err(1));
     }
 }

@@ -19,7 +19,7 @@ type Keys = (Vec<Vec<u8>>, Answer<Vec<Option<Item>>>);
 
 pub(crate) fn run(shared: Arc<Shared>) {
     let mut attached = Attached::new(Arc::clone(&shared), false);
-    while let Some(jobs) = shared.reads.take(REQUESTS_MAX, 1, Duration::ZERO, None) {
+    while let Some(jobs) = shared.reads.take(REQUESTS_MAX, 0, Duration::ZERO, None) {
         let mut lookups: Vec<Keys> = Vec::new();
         for job in jobs {
             let late = job.since.elapsed() > shared.settings.timeout;

@@ -44,6 +44,20 @@ pub struct Settings {
     pub reap: Option<Duration>,
 }
 
+impl Settings {
+    /// Where the table is, as MySQL's plugin said it: `database/table`.
+    pub fn place(&self) -> String {
+        let database = match self.database.engine() {
+            Engine::Sqlite => self.database.path().file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+            _ => self.database.database(),
+        };
+        match self.table.split_once('.') {
+            Some((schema, table)) => format!("{schema}/{table}"),
+            None => format!("{database}/{}", self.table),
+        }
+    }
+}
+
 /// How several value columns become one value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
@@ -127,6 +141,15 @@ impl Database {
             other => return Err(bad(&format!("{other} is no database known here"))),
         }
         Ok(Database { url, password: None, authorities: None })
+    }
+
+    /// None yet: what settings hold until they are told which.
+    ///
+    /// # Panics
+    /// Never: it is a URL.
+    #[must_use]
+    pub fn unnamed() -> Database {
+        Database::new("sqlite:///unnamed").expect("it is a URL")
     }
 
     /// A file of SQLite's.

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::layout::{Described, Layout};
 use crate::link::{Dialect, Fault};
 use crate::op::{Done, Item, Op, Range};
-use crate::queue::Queue;
+use crate::queue::{Queue, Weighs};
 use crate::settings::Settings;
 use crate::watch::Watchers;
 
@@ -83,6 +83,15 @@ pub(crate) enum Write {
     },
 }
 
+impl Weighs for Write {
+    fn bytes(&self) -> usize {
+        match self {
+            Write::Change { op, .. } => op.bytes(),
+            Write::Nudge | Write::Flush { .. } | Write::Reap { .. } => 0,
+        }
+    }
+}
+
 /// What the readers are asked.
 pub(crate) struct Read {
     pub(crate) what: Asked,
@@ -92,6 +101,15 @@ pub(crate) struct Read {
 pub(crate) enum Asked {
     Keys { keys: Vec<Vec<u8>>, answer: Answer<Vec<Option<Item>>> },
     Range { range: Range, answer: Answer<Vec<(Vec<u8>, Item)>> },
+}
+
+impl Weighs for Read {
+    fn bytes(&self) -> usize {
+        match &self.what {
+            Asked::Keys { keys, .. } => keys.iter().map(Vec::len).sum(),
+            Asked::Range { .. } => 0,
+        }
+    }
 }
 
 impl Shared {

@@ -22,8 +22,9 @@ use crate::shared::{Asked, Clock, Closing, Counters, Read, Shared, Stats, Write}
 use crate::watch::{self, Listener, Watchers};
 use crate::writer::Writer;
 
-/// How many requests may wait for one table.
+/// How many requests may wait for one table, and how many bytes they may have together.
 const WAITING_MAX: usize = 16 * 1024;
+const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// How often SQLite is asked whether another process wrote.
 const POLL: Duration = Duration::from_millis(5);
@@ -55,8 +56,8 @@ impl Table {
             dialect,
             clock,
             layout: std::sync::OnceLock::new(),
-            writes: Queue::new(WAITING_MAX),
-            reads: Queue::new(WAITING_MAX),
+            writes: Queue::new(WAITING_MAX, WAITING_BYTES_MAX),
+            reads: Queue::new(WAITING_MAX, WAITING_BYTES_MAX),
             counters: Counters::default(),
             watchers,
             closing: Closing::default(),
@@ -113,6 +114,12 @@ impl Table {
     /// What it did so far.
     pub fn stats(&self) -> Stats {
         self.shared.counters.stats()
+    }
+
+    /// How old the last change by others was, at most, when it was heard of. None while none was, or where the database does
+    /// not tell.
+    pub fn stream_lag(&self) -> Option<Duration> {
+        self.shared.watchers.lag()
     }
 
     /// How many requests wait for a connection now.
@@ -180,7 +187,8 @@ impl Table {
 
     fn answered<T>(&self, refused: bool, answered: oneshot::Receiver<Result<T, Error>>) -> Answered<T> {
         if refused {
-            let why = format!("{}: {WAITING_MAX} requests wait already", self.shared.place());
+            let mebibytes = WAITING_BYTES_MAX >> 20;
+            let why = format!("{}: {WAITING_MAX} requests or {mebibytes} MiB wait already", self.shared.place());
             return Answered(Err(Some(Error::Full(why))));
         }
         Answered(Ok(answered))

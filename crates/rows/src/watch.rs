@@ -41,6 +41,8 @@ pub(crate) struct Watchers {
     broken: AtomicBool,
     /// The database's number of the writer's session.
     session: AtomicI64,
+    /// In microseconds and one more; 0: none was seen.
+    lag: AtomicI64,
     stamps: Mutex<(HashSet<i64>, VecDeque<i64>)>,
 }
 
@@ -83,6 +85,17 @@ impl Watchers {
     /// Whether anyone listens.
     pub(crate) fn anyone(&self) -> bool {
         self.anyone.load(Ordering::Acquire)
+    }
+
+    /// A change was heard of that is up to this old.
+    pub(crate) fn set_lag(&self, lag: Duration) {
+        self.lag.store(i64::try_from(lag.as_micros()).unwrap_or(i64::MAX).saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// How old the last change was, at most, that was heard of.
+    pub(crate) fn lag(&self) -> Option<Duration> {
+        let micros = u64::try_from(self.lag.load(Ordering::Relaxed) - 1).ok()?;
+        Some(Duration::from_micros(micros))
     }
 
     pub(crate) fn set_session(&self, session: i64) {

@@ -1,7 +1,8 @@
 //! The thread that writes: changes of many clients in one transaction, each answered after its commit.
 //!
 //! Nobody waits for company. While one transaction commits, the next one's changes gather by themselves; only after a
-//! transaction of several does the thread wait for a moment, since those who were answered are about to ask again. A
+//! transaction of several, or when others wait already, does the thread wait for a moment for those who were answered, since they
+//! are about to ask again: else clients fall into two groups, of which each waits for the other's commit. A
 //! transaction that fails because of one row is done again in halves, so that this row fails alone. One whose commit may or
 //! may not have happened is never done again.
 
@@ -40,6 +41,7 @@ pub(crate) struct Writer {
     last: usize,
     reap_at: Option<Instant>,
     look_at: Option<Instant>,
+    looked_at: Option<Instant>,
 }
 
 struct Open {
@@ -63,7 +65,16 @@ impl Writer {
     pub(crate) fn new(shared: Arc<Shared>, server: u16) -> Writer {
         let attached = Attached::new(Arc::clone(&shared), true);
         let reap_at = shared.settings.reap.map(|every| Instant::now() + every);
-        Writer { shared, attached, stamps: Stamps::new(server), open: None, last: 0, reap_at, look_at: None }
+        Writer {
+            shared,
+            attached,
+            stamps: Stamps::new(server),
+            open: None,
+            last: 0,
+            reap_at,
+            look_at: None,
+            looked_at: None,
+        }
     }
 
     pub(crate) fn run(mut self) {
@@ -71,7 +82,9 @@ impl Writer {
             let alarm =
                 [self.open.as_ref().map(|open| open.until), self.reap_at, self.look_at].into_iter().flatten().min();
             let (most, gather) = (CHANGES_MAX, self.shared.settings.gather);
-            let Some(jobs) = self.shared.writes.take(most, self.last, gather, alarm) else {
+            // One alone is answered at once when it asks again.
+            let again = if self.last > 1 || self.shared.writes.len() > 0 { self.last } else { 0 };
+            let Some(jobs) = self.shared.writes.take(most, again, gather, alarm) else {
                 self.settle();
                 return;
             };
@@ -288,6 +301,7 @@ impl Writer {
             return;
         }
         self.look_at = Some(now + every);
+        let looked_at = self.looked_at.replace(now);
         let watchers = &self.shared.watchers;
         let changed = match self.attached.link() {
             Ok(link) => link.foreign_change().map_err(|fault| self.attached.fault(fault)),
@@ -300,6 +314,7 @@ impl Writer {
                     watchers.tell(&Change::Gap);
                 } else if changed {
                     self.shared.counters.heard.add(1);
+                    watchers.set_lag(looked_at.map_or(every, |at| at.elapsed()));
                     watchers.tell(&Change::All);
                 }
             }

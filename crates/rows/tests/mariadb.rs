@@ -130,8 +130,9 @@ fn the_plugins_mappings_become_settings() {
          expire_time_column VARCHAR(250), unique_idx_name_on_key VARCHAR(250)); \
          INSERT INTO containers VALUES ('aaa', 'test', 'demo_test', 'c1', 'c2', 'c3', 'c4', 'c5', 'PRIMARY'), \
          ('desc t', 'shop', 't2', 'id', 'a|b', '0', '0', '0', 'PRIMARY'); \
-         CREATE TABLE cache_policies (policy_name VARCHAR(40) PRIMARY KEY, get_policy VARCHAR(20)); \
-         INSERT INTO cache_policies VALUES ('cache_policy', 'innodb_only');",
+         CREATE TABLE cache_policies (policy_name VARCHAR(40) PRIMARY KEY, get_policy VARCHAR(20), \
+         set_policy VARCHAR(20), delete_policy VARCHAR(20), flush_policy VARCHAR(20)); \
+         INSERT INTO cache_policies VALUES ('cache_policy', 'innodb_only', 'innodb_only', 'innodb_only', 'disabled');",
     );
     let text = nuthatch_rows::import(&nuthatch_rows::Database::new(&server.url()).expect("a URL")).expect("mappings");
     let socket = server.dir().join("sock");
@@ -140,10 +141,10 @@ fn the_plugins_mappings_become_settings() {
         text,
         format!(
             "# Written by `nuthatch rows import` from innodb_memcache.containers.\n\n\
-             [pool.aaa]\nbackend = \"aaa\"\npolicy = \"table\"\n\n\
+             [pool.aaa]\nbackend = \"aaa\"\npolicy = \"table\"\npolicy_flush = \"disabled\"\n\n\
              [table.aaa]\nurl = \"mysql://root@localhost/test?socket={socket}\"\ntable = \"demo_test\"\nkey = \"c1\"\n\
              value = [\"c2\"]\nflags = \"c3\"\ncas = \"c4\"\nexpiry = \"c5\"\n\n\
-             [pool.desc_t]\nbackend = \"desc_t\"\npolicy = \"table\"\n\n\
+             [pool.desc_t]\nbackend = \"desc_t\"\npolicy = \"table\"\npolicy_flush = \"disabled\"\n\n\
              [table.desc_t]\nurl = \"mysql://root@localhost/shop?socket={socket}\"\ntable = \"t2\"\nkey = \"id\"\n\
              value = [\"a\", \"b\"]\n"
         )

@@ -8,7 +8,7 @@
 
 use std::convert::Infallible;
 use std::hash::{BuildHasher, RandomState};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::StreamExt as _;
 use mysql_async::binlog::events::{EventData, RowsEventData, TableMapEvent};
@@ -17,8 +17,7 @@ use mysql_async::binlog::value::BinlogValue;
 use mysql_async::prelude::Queryable;
 use mysql_async::{BinlogStreamRequest, Conn, Opts};
 
-use super::drive::Drive;
-use super::mysql;
+use super::{drive, mysql};
 use crate::cell::{Cell, Kind};
 use crate::layout::Layout;
 use crate::shared::Shared;
@@ -31,19 +30,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(4);
 
 /// Reads the log until that is not possible any more; then says why.
 pub(super) fn watch(shared: &Shared) -> String {
-    let drive = match Drive::new(shared.settings.timeout) {
-        Ok(drive) => drive,
-        Err(why) => return why,
-    };
-    drive.go(async {
-        tokio::select! {
-            () = shared.closing.closed() => "the table is closed".to_owned(),
-            ended = follow(shared) => match ended {
-                Err(why) => why,
-                Ok(never) => match never {},
-            },
-        }
-    })
+    drive::watch(shared, follow(shared))
 }
 
 /// Where a table's key and cas columns are in a row of the log.
@@ -107,6 +94,7 @@ async fn follow(shared: &Shared) -> Result<Infallible, String> {
                 if *map.database_name_raw() == *places.schema.as_bytes()
                     && *map.table_name_raw() == *places.table.as_bytes()
                 {
+                    shared.watchers.set_lag(age(event.header().timestamp()));
                     tell_rows(shared, layout, &places, &rows, map);
                 }
             }
@@ -124,6 +112,12 @@ async fn follow(shared: &Shared) -> Result<Infallible, String> {
             _ => {}
         }
     }
+}
+
+/// How old an event is that was logged in this second of the server's clock, at most.
+fn age(second: u32) -> Duration {
+    let logged = SystemTime::UNIX_EPOCH + Duration::from_secs(second.into());
+    SystemTime::now().duration_since(logged).unwrap_or_default()
 }
 
 /// MariaDB's stand-in for an event that it takes a replica of this age not to know begins with this, or with as much of it

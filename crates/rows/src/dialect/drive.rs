@@ -1,12 +1,14 @@
 //! The event loop of one thread's connection over the network: it runs while that thread waits for the database, and stands
 //! still in between.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
 use crate::link::Fault;
+use crate::shared::Shared;
 
 /// One connection's event loop.
 pub(crate) struct Drive {
@@ -31,9 +33,22 @@ impl Drive {
             }
         })
     }
+}
 
-    /// Waits for something that has no end of its own.
-    pub(crate) fn go<T>(&self, task: impl Future<Output = T>) -> T {
-        self.runtime.block_on(task)
-    }
+/// Has `follow` hear of changes, on an event loop of its own, until that is not possible any more or the table is closed; then
+/// says why.
+pub(crate) fn watch(shared: &Shared, follow: impl Future<Output = Result<Infallible, String>>) -> String {
+    let drive = match Drive::new(shared.settings.timeout) {
+        Ok(drive) => drive,
+        Err(why) => return why,
+    };
+    drive.runtime.block_on(async {
+        tokio::select! {
+            () = shared.closing.closed() => "the table is closed".to_owned(),
+            ended = follow => match ended {
+                Err(why) => why,
+                Ok(never) => match never {},
+            },
+        }
+    })
 }

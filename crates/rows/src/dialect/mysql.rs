@@ -97,11 +97,11 @@ struct MysqlLink {
     conn: Conn,
     drive: Drive,
     settings: Settings,
-    layout: Option<(Arc<Layout>, Statements)>,
+    layout: Option<(Arc<Layout>, Arc<Statements>)>,
 }
 
 impl MysqlLink {
-    fn ready(&self) -> Result<(Arc<Layout>, Statements), Fault> {
+    fn ready(&self) -> Result<(Arc<Layout>, Arc<Statements>), Fault> {
         self.layout.clone().ok_or_else(|| Fault::Refused("no mapping yet".to_owned()))
     }
 
@@ -174,7 +174,7 @@ impl Link for MysqlLink {
     }
 
     fn prepare(&mut self, layout: &Arc<Layout>) {
-        self.layout = Some((Arc::clone(layout), Statements::new(Quote::Back, layout)));
+        self.layout = Some((Arc::clone(layout), Arc::new(Statements::new(Quote::Back, layout))));
     }
 
     fn check(&mut self) -> Result<(), Fault> {

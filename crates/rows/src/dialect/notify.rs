@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Notification};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::drive::Drive;
+use super::drive;
 use crate::cell::Kind;
 use crate::layout::Layout;
 use crate::settings::Settings;
@@ -97,19 +97,7 @@ pub fn triggers(settings: &Settings, layout: &Layout) -> String {
 
 /// Listens until that is not possible any more; then says why.
 pub(super) fn watch(shared: &Shared, config: &Config, tls: Option<&MakeRustlsConnect>) -> String {
-    let drive = match Drive::new(shared.settings.timeout) {
-        Ok(drive) => drive,
-        Err(why) => return why,
-    };
-    drive.go(async {
-        tokio::select! {
-            () = shared.closing.closed() => "the table is closed".to_owned(),
-            ended = follow(shared, config, tls) => match ended {
-                Err(why) => why,
-                Ok(never) => match never {},
-            },
-        }
-    })
+    drive::watch(shared, follow(shared, config, tls))
 }
 
 async fn follow(shared: &Shared, config: &Config, tls: Option<&MakeRustlsConnect>) -> Result<Infallible, String> {

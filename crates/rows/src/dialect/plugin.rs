@@ -24,6 +24,19 @@ struct Container {
     others: [Option<String>; 3],
 }
 
+/// Of get, set, delete and flush, in the plugin's words.
+type Policies = (String, String, String, String);
+
+/// What the plugin's word for a policy is here.
+fn policy(word: &str) -> &'static str {
+    match word {
+        "innodb_only" => "table",
+        "cache_only" => "memory",
+        "disabled" => "disabled",
+        _ => "caching",
+    }
+}
+
 /// The TOML of every mapping that an existing `innodb_memcache.containers` table has, a pool and a table each.
 ///
 /// # Errors
@@ -48,15 +61,19 @@ pub fn import(database: &Database) -> Result<String, Error> {
             .await
             .map_err(mysql::fault)?;
         // Either may be missing in old installations; what they hold has defaults.
-        let policy: Option<String> =
-            conn.query_first("SELECT get_policy FROM innodb_memcache.cache_policies").await.unwrap_or_default();
+        let policies: Option<Policies> = conn
+            .query_first(
+                "SELECT get_policy, set_policy, delete_policy, flush_policy FROM innodb_memcache.cache_policies",
+            )
+            .await
+            .unwrap_or_default();
         let separator: Option<String> = conn
             .query_first("SELECT value FROM innodb_memcache.config_options WHERE name = 'separator'")
             .await
             .unwrap_or_default();
-        Ok((containers, policy, separator))
+        Ok((containers, policies, separator))
     });
-    let (containers, policy, separator) = read.map_err(|fault| match fault {
+    let (containers, policies, separator) = read.map_err(|fault| match fault {
         Fault::Row(why) | Fault::Conflict(why) | Fault::Refused(why) => Error::Refused(format!("{database}: {why}")),
         Fault::Overdue(why) | Fault::Lost(why) => away(why),
     })?;
@@ -73,13 +90,13 @@ pub fn import(database: &Database) -> Result<String, Error> {
             value: column(4),
             others: [other(5), other(6), other(7)],
         };
-        container.write(&mut text, database, policy.as_deref(), separator.as_deref());
+        container.write(&mut text, database, policies.as_ref(), separator.as_deref());
     }
     Ok(text)
 }
 
 impl Container {
-    fn write(&self, text: &mut String, database: &Database, policy: Option<&str>, separator: Option<&str>) {
+    fn write(&self, text: &mut String, database: &Database, policies: Option<&Policies>, separator: Option<&str>) {
         let quoted = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
         // Names of tables of the file are letters, digits, - and _.
         let name: String = self
@@ -87,19 +104,22 @@ impl Container {
             .chars()
             .map(|letter| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' })
             .collect();
-        let policy = match policy {
-            Some("innodb_only") => "table",
-            Some("cache_only") => "memory",
-            Some("disabled") => "disabled",
-            _ => "caching",
-        };
+        let get = policies.map_or("caching", |(get, ..)| policy(get));
+        let mut others = String::new();
+        if let Some((_, set, delete, flush)) = policies {
+            for (key, word) in [("set", set), ("delete", delete), ("flush", flush)] {
+                if policy(word) != get {
+                    let _ = writeln!(others, "policy_{key} = {}", quoted(policy(word)));
+                }
+            }
+        }
         let values: Vec<String> =
             self.value.split(['|', ',', ';', ' ']).filter(|name| !name.is_empty()).map(quoted).collect();
         let _ = write!(
             text,
-            "\n[pool.{name}]\nbackend = {}\npolicy = {}\n\n[table.{name}]\nurl = {}\ntable = {}\nkey = {}\nvalue = [{}]\n",
+            "\n[pool.{name}]\nbackend = {}\npolicy = {}\n{others}\n[table.{name}]\nurl = {}\ntable = {}\nkey = {}\nvalue = [{}]\n",
             quoted(&name),
-            quoted(policy),
+            quoted(get),
             quoted(&database.with_database(&self.schema)),
             quoted(&self.table),
             quoted(&self.key),
