@@ -25,13 +25,42 @@ pub(crate) struct Backends {
     /// Those of the settings that some pool has, now or in what leaves.
     fleets: BTreeMap<String, Arc<Fleet>>,
     /// Those of the settings that a pool has, as they were opened.
-    tables: BTreeMap<String, (TableSettings, Arc<TableBackend>)>,
+    tables: BTreeMap<String, Opened>,
+    /// Tables that no pool has any more, until nobody uses them.
+    closing: Vec<Arc<TableBackend>>,
     /// What a pool with `policy = "disabled"` has.
     disabled: Arc<Disabled>,
     followed: Vec<Followed>,
     /// Pools whose tier is another since the last tick of the clock. Workers take the change over one by one, so that what
     /// the last of them did under the older one is forgotten once more.
     changed: Vec<Arc<Pool>>,
+}
+
+/// A table that was opened, and how.
+pub(crate) type Opened = (TableSettings, Arc<TableBackend>);
+
+/// The tables behind pools of `settings` that commands go to.
+fn tables_of(settings: &Settings) -> impl Iterator<Item = &TableSettings> {
+    settings.tables.iter().filter(|table| {
+        let is_of = |pool: &PoolSettings| pool.backend.as_ref() == Some(&table.rows.name) && pool.asks_backend();
+        settings.pools.iter().any(is_of)
+    })
+}
+
+/// Opens the tables that `settings` need and `before` had not, or otherwise. This waits for databases: it is done by whoever starts
+/// the server or asks for a reload, and not on the control thread.
+///
+/// # Errors
+/// When a mapping does not fit its table.
+pub(crate) fn open_tables(settings: &Settings, before: Option<&Settings>) -> Result<Vec<Opened>, StartError> {
+    let is_open = |table: &&TableSettings| before.is_some_and(|before| tables_of(before).any(|other| other == *table));
+    tables_of(settings)
+        .filter(|table| !is_open(table))
+        .map(|table| match TableBackend::open(table) {
+            Ok(backend) => Ok((table.clone(), backend)),
+            Err(error) => Err(StartError::Table(table.rows.name.clone(), error.to_string())),
+        })
+        .collect()
 }
 
 /// A tier whose backend is asked to tell of changes.
@@ -55,6 +84,14 @@ impl Backends {
         Backends { given, ..Backends::default() }
     }
 
+    /// Takes tables that [`open_tables`] has opened.
+    pub(crate) fn take(&mut self, opened: Vec<Opened>) {
+        for (settings, backend) in opened {
+            let older = self.tables.insert(settings.rows.name.clone(), (settings, backend));
+            self.closing.extend(older.map(|(_, backend)| backend));
+        }
+    }
+
     /// The tiers of `pools`, which are those of `settings` in their order, and of `leaving`. What is as it was `before`
     /// stays.
     pub(crate) fn tiers_of(
@@ -68,10 +105,10 @@ impl Backends {
         let mut tiers: Vec<Arc<Tier>> = leaving.iter().filter_map(|pool| before.of(pool.number).cloned()).collect();
         for (pool, wanted) in pools.iter().zip(&settings.pools) {
             let Some(name) = &wanted.backend else { continue };
-            let backend = match wanted.policy {
-                Policy::Memory => continue,
-                Policy::Disabled => &(Arc::clone(&self.disabled) as Arc<dyn Backend>),
-                Policy::Caching | Policy::Table => &self.backend_of(wanted, name, settings)?,
+            let backend = match wanted.asks_backend() {
+                false if wanted.is_all(Policy::Memory) => continue,
+                false => &(Arc::clone(&self.disabled) as Arc<dyn Backend>),
+                true => &self.backend_of(wanted, name, settings)?,
             };
             let older = before.of(pool.number);
             tiers.push(match older {
@@ -112,8 +149,9 @@ impl Backends {
             return Ok(Arc::clone(backend) as _);
         }
         let backend =
-            TableBackend::open(table).map_err(|error| StartError::Table(name.to_owned(), error.to_string()))?;
-        self.tables.insert(name.to_owned(), (table.clone(), Arc::clone(&backend)));
+            TableBackend::unchecked(table).map_err(|error| StartError::Table(name.to_owned(), error.to_string()))?;
+        let backend = Arc::new(backend);
+        self.take(vec![(table.clone(), Arc::clone(&backend))]);
         Ok(backend as _)
     }
 
@@ -146,9 +184,11 @@ impl Backends {
         }
     }
 
-    /// Lets go of tables that `settings` do not name any more. Each ends with its last request.
+    /// Lets go of tables that no pool of `settings` has any more. Each ends with its last request.
     pub(crate) fn close_tables(&mut self, settings: &Settings) {
-        self.tables.retain(|name, _| settings.tables.iter().any(|table| table.rows.name == *name));
+        let wanted: Vec<&String> = tables_of(settings).map(|table| &table.rows.name).collect();
+        let gone = self.tables.extract_if(.., |name, _| !wanted.contains(&name));
+        self.closing.extend(gone.map(|(_, (_, backend))| backend));
     }
 
     /// To be called before `live` replaces `before`: what is no longer in it keeps nothing from now on.
@@ -203,6 +243,14 @@ impl Backends {
     pub(crate) fn tidy(&mut self, live: &Live, shared: &Arc<Shared>) {
         for pool in self.changed.drain(..) {
             forget(&pool, live, shared);
+        }
+        // A table ends with what it has begun, which may take the time of a statement.
+        for table in self.closing.extract_if(.., |table| Arc::strong_count(table) == 1) {
+            let name = table.name().to_owned();
+            let closing = std::thread::Builder::new().name(format!("close {name}")).spawn(move || drop(table));
+            if let Err(error) = closing {
+                shared.log.line(Level::Warning, format_args!("{name}: no thread to close it on: {error}"));
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::auth::Access;
-use crate::backends::Backends;
+use crate::backends::{Backends, Opened};
 use crate::crew::Crew;
 use crate::doors::Doors;
 use crate::http::sites::Logs;
@@ -28,8 +28,8 @@ const BACKEND_TICK: Duration = Duration::from_millis(5);
 
 /// What the control thread is asked for.
 pub(crate) enum Command {
-    /// Run with these settings. The answer goes to the sender.
-    Reload(Box<Settings>, Sender<Result<Reloaded, StartError>>),
+    /// Run with these settings, whose new tables are open. The answer goes to the sender.
+    Reload(Box<Settings>, Vec<Opened>, Sender<Result<Reloaded, StartError>>),
 }
 
 /// What the control thread alone owns and changes.
@@ -102,7 +102,8 @@ impl Control {
                 _ = ticks.tick(), if has_origins => shared.ticks.tick(),
                 _ = seconds.tick() => self.tick(),
                 _ = backend_ticks.tick(), if self.has_backends => shared.live().tiers.tick_backends(),
-                Some(Command::Reload(settings, answer)) = commands.recv() => {
+                Some(Command::Reload(settings, opened, answer)) = commands.recv() => {
+                    self.backends.take(opened);
                     let outcome = self.reload(&settings).await;
                     // Whoever asked may have gone.
                     let _ = answer.send(outcome);

@@ -82,6 +82,8 @@ counters! {
         LocalHits "tier_hits" "keys" "Keys asked for and answered by a local copy, without asking the backend.";
         Fetches "tier_fetches" "keys" "Keys looked up in the backend.";
         Coalesced "tier_coalesced" "keys" "Keys asked for that waited for another client's fetch instead of one of their own.";
+        Fills "tier_fills" "keys" "Fetches that left a copy.";
+        KnownMisses "tier_known_misses" "keys" "Keys asked for that the backend was known to have no item of (miss_ttl).";
         Spoiled "tier_spoiled" "keys" "Fetches whose answer was not kept because the key was changed meanwhile.";
         StaleServed "tier_stale_served" "keys" "Keys answered by a copy whose life was over, because the backend was down (grace).";
         Writes "tier_writes" "commands" "Commands handed on to the backend that may change an item.";
@@ -278,7 +280,7 @@ pub fn reference() -> String {
          `total_connections`, `requests`, `bytes_read`, `bytes_written` and `conn_yields` of each worker since the \
          start. What pools and listeners counted that a reload removed stays in the sums; a worker too many is shown for \
          as long as it has connections. `stats fleet` shows what the workers' clients count of each server of the \
-         fleets behind pools, added up; `stats pools` shows besides `tier_backend`, whose copies a pool holds, \
+         fleets behind pools, added up, `stats tables` what is counted of each table ([rows.md](rows.md)); `stats pools` shows besides `tier_backend`, whose copies a pool holds, \
          `tier_changes` and `tier_gaps`, how often its backend told of a change and how often all copies were forgotten \
          because some may have been missed, and `tier_stream`, whether changes are told of now. See [tier.md](tier.md).\n\n\
          This page is made from the tables in `crates/server/src/counters.rs`; a test keeps it current.\n",

@@ -260,6 +260,16 @@ impl Routes {
         self.0.iter().find(|route| key.starts_with(&route.prefix)).map_or(otherwise, |route| route.pool)
     }
 
+    /// The pool whose table is chosen by `name`, `@@` with it: one that keys behind `name` and a dot live in.
+    pub(crate) fn table(&self, name: &[u8]) -> Option<usize> {
+        self.0.iter().find(|route| route.prefix.strip_suffix(b".") == Some(name)).map(|route| route.pool)
+    }
+
+    /// Whether any keys live in `pool` by a route.
+    pub(crate) fn leads_to(&self, pool: usize) -> bool {
+        self.0.iter().any(|route| route.pool == pool)
+    }
+
     /// Every pool that can be reached from a listener of pool `own`, which comes first. Commands about everything
     /// (`flush_all`, dumps) act on these.
     pub(crate) fn reachable(&self, own: usize) -> Vec<usize> {
@@ -288,6 +298,13 @@ mod tests {
         assert_eq!(routes().pool_of(b"page:1", 0), 1);
         assert_eq!(routes().pool_of(b"user:1", 0), 0);
         assert_eq!(Routes::default().pool_of(b"page:1", 7), 7);
+    }
+
+    #[test]
+    fn a_table_is_chosen_by_its_name() {
+        let routes = Routes::new(vec![Route { prefix: b"@@birds.".to_vec(), pool: 4 }]);
+        assert_eq!((routes.table(b"@@birds"), routes.table(b"@@bird")), (Some(4), None));
+        assert!(routes.leads_to(4) && !routes.leads_to(0));
     }
 
     #[test]

@@ -154,6 +154,12 @@ fn change_pool(pool: &Pool, from: &PoolSettings, to: &mut PoolSettings, outcome:
     if from.ttl_max_seconds != to.ttl_max_seconds {
         note("ttl_max", seconds(from.ttl_max_seconds, to.ttl_max_seconds), Ok(()));
     }
+    if from.policies != to.policies {
+        note("policies", (format!("{:?}", from.policies), format!("{:?}", to.policies)), Ok(()));
+    }
+    if from.miss_ttl != to.miss_ttl {
+        note("miss_ttl", (format!("{:?}", from.miss_ttl), format!("{:?}", to.miss_ttl)), Ok(()));
+    }
     if from.grace_seconds != to.grace_seconds {
         note("grace", seconds(from.grace_seconds, to.grace_seconds), Ok(()));
     }

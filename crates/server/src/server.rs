@@ -15,7 +15,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::auth::{Access, CredentialsError};
 use crate::backend::Backend;
-use crate::backends::Backends;
+use crate::backends::{Backends, open_tables};
 use crate::clock::Clock;
 use crate::control::{Command, Control};
 use crate::crew::Crew;
@@ -86,6 +86,7 @@ impl Prepared {
         let (mut doors, left_out) = Doors::open(&settings, tls, &books, &ticks).map_err(StartError::Listener)?;
         let pools = reload::pools_of(&settings, &[], &[], &books, &clock, &log)?;
         let mut backends = Backends::new(backends);
+        backends.take(open_tables(&settings, None)?);
         let tiers = backends.tiers_of(&settings, &pools, &[], &Tiers::default(), &books)?;
         let live = Live {
             tiers,
@@ -134,11 +135,12 @@ impl Running {
     /// alone, which stay as they were. What came of it are phrases for the operator.
     ///
     /// # Errors
-    /// When a file of users is bad or a new pool cannot be made: then nothing changes. Likewise when the server has
+    /// When a file of users is bad, a new pool cannot be made or a mapping does not fit its table: then nothing changes. Likewise when the server has
     /// ended.
     pub fn reload(&self, settings: &Settings) -> Result<Reloaded, StartError> {
         let (answer, answered) = channel();
-        let command = Command::Reload(Box::new(settings.clone()), answer);
+        let opened = open_tables(settings, Some(&self.settings()))?;
+        let command = Command::Reload(Box::new(settings.clone()), opened, answer);
         self.commands.send(command).map_err(|_| StartError::Ended)?;
         answered.recv().map_err(|_| StartError::Ended)?
     }

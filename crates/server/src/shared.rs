@@ -369,12 +369,17 @@ impl fmt::Display for Peer {
     }
 }
 
+/// No pool has this number.
+pub(crate) const NO_TABLE: usize = usize::MAX;
+
 /// What others may see of a connection. Written by its worker, read by `stats conns` and the worker's sweep.
 pub(crate) struct ConnectionInfo {
     pub(crate) id: u64,
     pub(crate) fd: RawFd,
     pub(crate) peer: Peer,
     pub(crate) listener: Arc<Listener>,
+    /// The number of the pool whose table the client has chosen by `get @@NAME`; [`NO_TABLE`] while it has not.
+    pub(crate) table: AtomicUsize,
     activity: AtomicU8,
     kick: AtomicU8,
     /// When it last sent a command.
@@ -391,6 +396,7 @@ impl ConnectionInfo {
             fd,
             peer,
             listener,
+            table: AtomicUsize::new(NO_TABLE),
             activity: AtomicU8::new(Activity::Reading as u8),
             kick: AtomicU8::new(Kick::None as u8),
             commanded_at: AtomicU32::new(now),

@@ -28,6 +28,9 @@ pub type Key = Box<[u8]>;
 /// What one key's lookup came to; `None` is a miss.
 pub type Fetched = Result<Option<Item>, Refusal>;
 
+/// What a range of keys came to: its items, in the backend's order.
+pub type Ranged = Result<Vec<(Key, Item)>, Refusal>;
+
 /// What an operation came to.
 pub type Done = Result<Outcome, Refusal>;
 
@@ -46,6 +49,23 @@ pub trait Backend: Send + Sync {
 
     /// Carries out `op`, of which nothing may be done twice.
     fn apply(&self, worker: usize, op: Op) -> Later<Done>;
+
+    /// Whether `key` writes a range of keys, which [`Backend::range`] then reads.
+    fn has_range(&self, key: &[u8]) -> bool {
+        _ = key;
+        false
+    }
+
+    /// The items of the range that `key` writes; asked only if there is one.
+    fn range(&self, worker: usize, key: &[u8]) -> Later<Ranged> {
+        _ = (worker, key);
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    /// Whether it is a table, whose counters `stats tables` shows.
+    fn is_table(&self) -> bool {
+        false
+    }
 
     /// Tells of changes to items that were made by others, until the end of the pool's use of this backend. It is polled
     /// on the control thread. A backend that learns of none, or not now, leaves it at `None`: copies then live for

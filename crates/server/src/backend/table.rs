@@ -14,7 +14,7 @@ use nuthatch_rows::{Change, Table};
 
 use super::{
     Arith, Backend, Changes, Done, Fetched, Item, Key, Later, Life, Marks, Meta, MetaAnswer, MetaVerb, Op, Outcome,
-    Refusal, SetMode, Store,
+    Ranged, Refusal, Store,
 };
 use crate::settings::TableSettings;
 
@@ -77,6 +77,7 @@ pub struct TableBackend {
     /// What clients may put before a key: `@@NAME.`
     prefix: Vec<u8>,
     flush: bool,
+    range_max: u32,
     names: Arc<Names>,
 }
 
@@ -104,20 +105,31 @@ impl TableBackend {
             table,
             prefix: prefix(name),
             flush,
+            range_max: RANGE_MAX,
             names: Arc::new(Names::default()),
         }
     }
 
-    /// Opens a table of the settings. A database that is away is no reason not to: it is asked again, and until it answers,
+    /// As `settings` say, without a word to the database yet.
+    ///
+    /// # Errors
+    /// When the settings contradict themselves.
+    pub(crate) fn unchecked(settings: &TableSettings) -> Result<TableBackend, rows::Error> {
+        let table = Table::open(settings.rows.clone(), Arc::new(now))?;
+        let backend = TableBackend::new(&settings.rows.name, table, settings.flush);
+        Ok(TableBackend { range_max: settings.range_max, ..backend })
+    }
+
+    /// Opens a table of the settings, which takes up to half of its `timeout`. A database that is away is no reason not to: it is asked again, and until it answers,
     /// so is why it does not.
     ///
     /// # Errors
     /// When the mapping does not fit the real table.
     pub fn open(settings: &TableSettings) -> Result<Arc<TableBackend>, rows::Error> {
-        let table = Table::open(settings.rows.clone(), Arc::new(now))?;
-        match table.check() {
+        let backend = TableBackend::unchecked(settings)?;
+        match backend.table.check() {
             Err(error) if !error.is_outage() => Err(error),
-            _ => Ok(Arc::new(TableBackend::new(&settings.rows.name, table, settings.flush))),
+            _ => Ok(Arc::new(backend)),
         }
     }
 
@@ -155,6 +167,31 @@ impl TableBackend {
             }
         })
     }
+}
+
+/// How many rows a range brings, unless the settings say so.
+const RANGE_MAX: u32 = 1000;
+
+/// The range that `key` writes: `@>`, `@>=`, `@<` or `@<=` and a bound, or one of each direction behind each other.
+fn range_of(key: &[u8]) -> Option<rows::Range> {
+    let mut range = rows::Range::default();
+    let mut rest = key;
+    while !rest.is_empty() {
+        let (is_lower, behind) = match rest {
+            [b'@', b'>', behind @ ..] => (true, behind),
+            [b'@', b'<', behind @ ..] => (false, behind),
+            _ => return None,
+        };
+        let (inclusive, behind) = behind.strip_prefix(b"=").map_or((false, behind), |behind| (true, behind));
+        let end = behind.windows(2).position(|two| two == b"@>" || two == b"@<").unwrap_or(behind.len());
+        let (bound, next) = behind.split_at(end);
+        let side = if is_lower { &mut range.from } else { &mut range.to };
+        if bound.is_empty() || side.replace((bound.to_vec(), inclusive)).is_some() {
+            return None;
+        }
+        rest = next;
+    }
+    (range.from.is_some() || range.to.is_some()).then_some(range)
 }
 
 /// What is put before a key to name its table.
@@ -204,7 +241,7 @@ impl Backend for TableBackend {
     fn apply(&self, _worker: usize, op: Op) -> Later<Done> {
         match op {
             Op::Store(Store { key, mode, compare, flags, exptime, value }) => {
-                let (mode, expiry, value) = (mode_of(mode), moment(exptime), value.to_vec());
+                let (expiry, value) = (moment(exptime), value.to_vec());
                 let op = |key| rows::Op::Store { key, mode, compare, flags, expiry, value, vivify: None };
                 self.change(&key, op, Box::new(plain))
             }
@@ -243,6 +280,29 @@ impl Backend for TableBackend {
         }
     }
 
+    fn has_range(&self, key: &[u8]) -> bool {
+        self.range_max > 0 && range_of(key.strip_prefix(&self.prefix[..]).unwrap_or(key)).is_some()
+    }
+
+    fn range(&self, _worker: usize, key: &[u8]) -> Later<Ranged> {
+        // Rows are named as the range was.
+        let (asked, prefix) = match key.strip_prefix(&self.prefix[..]) {
+            Some(asked) => (asked, self.prefix.clone()),
+            None => (key, Vec::new()),
+        };
+        let Some(range) = range_of(asked) else { return Box::pin(std::future::ready(Ok(Vec::new()))) };
+        let ranged = self.table.range(rows::Range { limit: self.range_max, ..range });
+        Box::pin(async move {
+            let found = ranged.await.map_err(|error| refusal(&error))?;
+            let now = now();
+            Ok(found.into_iter().map(|(key, found)| ([&prefix[..], &key].concat().into(), item(found, now))).collect())
+        })
+    }
+
+    fn is_table(&self) -> bool {
+        true
+    }
+
     fn follow(self: Arc<Self>, changes: Box<dyn Changes>) -> Option<Later<()>> {
         *self.names.changes.lock().unwrap_or_else(PoisonError::into_inner) = Some(changes);
         let (names, prefix) = (Arc::clone(&self.names), self.prefix.clone());
@@ -274,10 +334,17 @@ impl Backend for TableBackend {
     }
 
     fn counters(&self, show: &mut dyn FnMut(&str, &dyn fmt::Display)) {
-        for (name, number) in self.table.stats().each() {
+        let stats = self.table.stats();
+        for (name, number) in stats.each() {
             show(name, &number);
         }
+        let each = stats.changes_committed as f64 / stats.commits.max(1) as f64;
+        show("changes_per_commit", &format_args!("{each:.2}"));
         show("waiting", &self.table.waiting());
+        match self.table.stream_lag() {
+            Some(lag) => show("stream_lag_ms", &lag.as_millis()),
+            None => show("stream_lag_ms", &"unknown"),
+        }
     }
 }
 
@@ -441,16 +508,6 @@ fn code(done: &rows::Done) -> &'static [u8; 2] {
     }
 }
 
-fn mode_of(mode: SetMode) -> rows::Mode {
-    match mode {
-        SetMode::Set => rows::Mode::Set,
-        SetMode::Add => rows::Mode::Add,
-        SetMode::Replace => rows::Mode::Replace,
-        SetMode::Append => rows::Mode::Append,
-        SetMode::Prepend => rows::Mode::Prepend,
-    }
-}
-
 fn item(found: rows::Item, now: i64) -> Item {
     let life = match found.expiry {
         None => Life::Forever,
@@ -471,5 +528,23 @@ fn moment(exptime: i64) -> Option<i64> {
         ..0 => Some(1),
         1..=RELATIVE_SECONDS_MAX => Some(now() + exptime),
         _ => Some(exptime),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_written_as_the_plugin_s_was() {
+        let bound = |key: &str, inclusive| Some((key.as_bytes().to_vec(), inclusive));
+        let range = |from, to| Some(rows::Range { from, to, limit: 0 });
+        assert_eq!(range_of(b"@>B"), range(bound("B", false), None));
+        assert_eq!(range_of(b"@<=M"), range(None, bound("M", true)));
+        assert_eq!(range_of(b"@>=B@<M"), range(bound("B", true), bound("M", false)));
+        assert_eq!(range_of(b"@<M@>a@b"), range(bound("a@b", false), bound("M", false)));
+        for none in ["@>", "@>=", "@>a@>b", "@", "a@>b", "", "@@t.@>a", "@>a@<"] {
+            assert_eq!(range_of(none.as_bytes()), None, "{none}");
+        }
     }
 }

@@ -107,6 +107,12 @@ impl Session {
         turns: &mut u32,
     ) -> Step {
         let front = &rest[..line_bytes];
+        if exec.backed
+            && let Some(answer) = tiered::choose_table(exec, &request)
+        {
+            self.say(exec, &answer);
+            return began(exec, Step::Used(line_bytes), front, turns);
+        }
         let target = if exec.backed { tiered::text_target(exec, &request) } else { Target::Plain };
         if target == Target::Plain {
             if self.waits.is_some() {
@@ -254,6 +260,8 @@ impl Session {
     ) -> bool {
         let claim = match lookup.touch {
             Some(_) => Claim::All,
+            // What was written before may be in the range.
+            None if keys.iter().any(|key| tiered::is_range(exec, key)) => Claim::All,
             None => Claim::Reads(keys.iter().map(|key| tiered::hash_of(key)).collect()),
         };
         if !self.admits(exec, &claim) {

@@ -127,7 +127,7 @@ pub(crate) fn flush(exec: &Exec<'_>, delay: i64) -> Result<(), WireError> {
     if let Some(error) = refuse_flush(exec) {
         return Err(error);
     }
-    for pool in exec.live.routes.reachable(exec.from.listener.pool) {
+    for pool in exec.live.routes.reachable(exec.own_pool) {
         let store = exec.handles[pool].store();
         if delay > 0 {
             // memcached's flush is in force in the second before, so that a delay of 1 is none.
@@ -258,7 +258,7 @@ fn dump(
     // All items are in class 1; of other classes a dump is empty.
     let pools = match classes? {
         Classes::Some(bits) if bits & (1 << super::CLASS) == 0 => Vec::new(),
-        _ => exec.live.routes.reachable(exec.from.listener.pool),
+        _ => exec.live.routes.reachable(exec.own_pool),
     };
     Ok(Dump::new(style, pools, exec.keep_live()))
 }

@@ -110,7 +110,7 @@ const CACHEDUMP_BYTES_MAX: usize = 2 * 1024 * 1024;
 pub(crate) fn cachedump(exec: &mut Exec<'_>, class: u32, limit: u32) {
     let mut left = if limit == 0 { u32::MAX } else { limit };
     let start = exec.out.bytes.len();
-    let pools = if class == CLASS { exec.live.routes.reachable(exec.from.listener.pool) } else { Vec::new() };
+    let pools = if class == CLASS { exec.live.routes.reachable(exec.own_pool) } else { Vec::new() };
     for pool in pools {
         let mut cursor = Cursor::default();
         let (now, clock, out) = (exec.now, &exec.shared.clock, &mut exec.out.bytes);

@@ -17,7 +17,7 @@ const _: () = assert!(nuthatch_proto::forget::TAG_BYTES_MAX == nuthatch_store::F
 pub(crate) fn forget(exec: &Exec<'_>, what: Forget<'_>, command: &str) -> Result<u64, WireError> {
     exec.count_here(ListenerCounter::ForgetCommands);
     let mut number = 0;
-    for pool in exec.live.routes.reachable(exec.from.listener.pool) {
+    for pool in exec.live.routes.reachable(exec.own_pool) {
         let store = exec.handles[pool].store();
         let forgotten = match what {
             Forget::Prefix(prefix) => store.forget_prefix(prefix),

@@ -18,7 +18,9 @@ pub(crate) mod tiered;
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use nuthatch_proto::ascii::reply;
 use nuthatch_store::{DeleteOutcome, Hit, Miss, NEVER, Seconds, SetMode, SetOutcome};
 
 use crate::conn::{COPIED_VALUE_BYTES_MAX, Output};
@@ -26,7 +28,7 @@ use crate::counters::{ListenerCounter, PoolCounter};
 use crate::log::{Escaped, Level};
 use crate::pool::Handles;
 use crate::prefix::Access;
-use crate::shared::{ConnectionInfo, Live, Shared};
+use crate::shared::{ConnectionInfo, Live, NO_TABLE, Shared};
 use crate::watch::{kind, push_uri_encoded};
 
 /// Everything a request is executed with.
@@ -42,6 +44,8 @@ pub(crate) struct Exec<'w> {
     pub(crate) now: Seconds,
     pub(crate) out: &'w mut Output,
     pub(crate) from: &'w ConnectionInfo,
+    /// The number of the pool that keys without a route live in.
+    pub(crate) own_pool: usize,
     /// Whether anyone watches, logs commands or counts prefixes: looked up once per poll, so that the hot path tests
     /// one flag.
     pub(crate) observed: bool,
@@ -63,7 +67,8 @@ impl<'w> Exec<'w> {
         from: &'w ConnectionInfo,
     ) -> Exec<'w> {
         let (now, observed, backed) = (shared.clock.now(), Self::is_observed(shared), live.tiers.any());
-        Exec { shared, live, kept: live, handles, worker, now, out, from, observed, backed, can_wait: true }
+        let own_pool = own_pool(live, from);
+        Exec { shared, live, kept: live, handles, worker, now, out, from, own_pool, observed, backed, can_wait: true }
     }
 }
 
@@ -77,7 +82,24 @@ impl Exec<'_> {
     pub(crate) fn under<'a>(&'a mut self, live: &'a Arc<Live>) -> Exec<'a> {
         let Exec { shared, worker, now, from, observed, can_wait, .. } = *self;
         let (handles, out, backed) = (&mut *self.handles, &mut *self.out, live.tiers.any());
-        Exec { shared, live, kept: live, handles, worker, now, out, from, observed, backed, can_wait }
+        let own_pool = own_pool(live, from);
+        Exec { shared, live, kept: live, handles, worker, now, out, from, own_pool, observed, backed, can_wait }
+    }
+
+    /// From now on keys of this connection live in the pool of the table called `name`, `@@` with it, unless a route says
+    /// otherwise. The answer to `get` of it: where the table is, as the plugin answered. `None` when there is no such table.
+    pub(crate) fn choose_table(&mut self, name: &[u8]) -> Option<Vec<u8>> {
+        let pool = self.live.routes.table(name)?;
+        let mut tables = self.live.settings.tables.iter();
+        let place = tables.find(|table| name.strip_prefix(b"@@") == Some(table.rows.name.as_bytes()))?.rows.place();
+        self.from.table.store(pool, Ordering::Relaxed);
+        self.own_pool = pool;
+        let mut answer = Vec::new();
+        reply::value_header(&mut answer, name, 0, place.len(), None);
+        answer.extend_from_slice(place.as_bytes());
+        answer.extend_from_slice(reply::CRLF);
+        answer.extend_from_slice(reply::END);
+        Some(answer)
     }
 
     /// Whether each command must be told to watchers, the log or the prefix counters.
@@ -88,7 +110,7 @@ impl Exec<'_> {
     /// The number of the pool `key` lives in.
     #[inline]
     pub(crate) fn pool_of(&self, key: &[u8]) -> usize {
-        self.live.routes.pool_of(key, self.from.listener.pool)
+        self.live.routes.pool_of(key, self.own_pool)
     }
 
     /// Counts for pool number `pool`.
@@ -241,6 +263,15 @@ impl Exec<'_> {
     /// What is shown as an item's CAS unique: 0 when they are disabled (`-C`).
     pub(crate) fn shown_cas(live: &Live, hit: &Hit<'_>) -> u64 {
         if live.settings.cas_enabled { hit.cas() } else { 0 }
+    }
+}
+
+/// The pool that keys without a route live in: the listener's, or that of the table the client has chosen, while there is such.
+fn own_pool(live: &Live, from: &ConnectionInfo) -> usize {
+    match from.table.load(Ordering::Relaxed) {
+        NO_TABLE => from.listener.pool,
+        table if live.routes.leads_to(table) => table,
+        _ => from.listener.pool,
     }
 }
 

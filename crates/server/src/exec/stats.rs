@@ -114,6 +114,7 @@ fn answer(exec: &mut Exec<'_>, command: &Stats<'_>, binary: Option<&Header>) -> 
             return Ok(());
         }
         Stats::Other(b"pools") => stats_tables::pools(exec, &mut sink),
+        Stats::Other(b"tables") => stats_tables::tables(exec, &mut sink),
         Stats::Other(b"fleet") => stats_tables::backends(exec, &mut sink),
         Stats::Other(b"listeners") => stats_tables::listeners(exec, &mut sink),
         Stats::Other(b"workers") => stats_tables::workers(exec, &mut sink),

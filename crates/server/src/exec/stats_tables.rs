@@ -468,8 +468,30 @@ pub(crate) fn backends(exec: &Exec<'_>, sink: &mut Sink<'_>) {
         }
         told.push(name);
         // A name of a counter has no blanks.
-        let short = name.strip_prefix("fleet ").unwrap_or(name);
+        let short = short(name);
         tier.backend.counters(&mut |counter, value| sink.stat_of(short, counter, value));
+    }
+}
+
+/// A backend's name without its kind.
+fn short(name: &str) -> &str {
+    name.split_once(' ').map_or(name, |(_, short)| short)
+}
+
+/// `stats tables`: of each table what its pool counts of its copies, and what it counts itself.
+pub(crate) fn tables(exec: &Exec<'_>, sink: &mut Sink<'_>) {
+    for tier in exec.live.tiers.iter().filter(|tier| tier.backend.is_table()) {
+        let name = short(tier.backend.name());
+        for (counter, shown) in [
+            (TierCounter::LocalHits, "hits"),
+            (TierCounter::Fills, "fills"),
+            (TierCounter::Coalesced, "coalesced_misses"),
+            (TierCounter::KnownMisses, "known_misses"),
+        ] {
+            sink.stat_of(name, shown, tier.counters.sum(counter));
+        }
+        tier.backend.counters(&mut |counter, value| sink.stat_of(name, counter, value));
+        sink.stat_of(name, "stream", tier.stream.state());
     }
 }
 

@@ -21,6 +21,7 @@ use super::text_get::Lookup;
 use super::{Exec, admin, binary as binary_exec, meta as meta_exec, text_get, text_store};
 use crate::backend::{self, Done, Fetched, Key, Later, MetaVerb, Op, Outcome, Refusal};
 use crate::counters::{PoolCounter, TierCounter};
+use crate::settings::{Act, Policy};
 use crate::tier::{Tier, read, write};
 
 /// What a request is about, as far as pools with backends go.
@@ -54,18 +55,21 @@ impl Exec<'_> {
         self.live.tiers.of(self.pool_of(key))
     }
 
-    fn target(&self, key: &[u8], writes: bool) -> Target {
+    /// What `act` on a key is about. With a policy that leaves the backend alone, the pool is one without any.
+    fn target(&self, key: &[u8], act: Act) -> Target {
         match self.tier_of(key) {
-            Some(_) => Target::Key { hash: hash_of(key), writes },
-            None => Target::Plain,
+            Some(tier) if tier.policy(act) != Policy::Memory => {
+                Target::Key { hash: hash_of(key), writes: act != Act::Get }
+            }
+            _ => Target::Plain,
         }
     }
 
     /// Of a deletion or count, which a reserved key makes a forgetting; counting down does not.
-    fn target_unless_reserved(&self, key: &[u8], decrement: bool) -> Target {
+    fn target_unless_reserved(&self, key: &[u8], act: Act, decrement: bool) -> Target {
         match self.forgets(key, decrement) {
             Some(_) => self.target_all(),
-            None => self.target(key, true),
+            None => self.target(key, act),
         }
     }
 
@@ -74,8 +78,13 @@ impl Exec<'_> {
         reserved(self, self.pool_of(key), key).filter(|_| !decrement)
     }
 
+    /// Whether looking `key` up goes by its tier.
+    fn looks_up(&self, key: &[u8]) -> bool {
+        self.tier_of(key).is_some_and(|tier| tier.policy(Act::Get) != Policy::Memory)
+    }
+
     fn target_all(&self) -> Target {
-        let reachable = self.live.routes.reachable(self.from.listener.pool);
+        let reachable = self.live.routes.reachable(self.own_pool);
         let is_backed = reachable.into_iter().any(|pool| self.live.tiers.of(pool).is_some());
         if is_backed { Target::All } else { Target::Plain }
     }
@@ -86,16 +95,24 @@ pub(crate) fn text_target(exec: &Exec<'_>, request: &Request<'_>) -> Target {
     let mut scratch = KEY_SCRATCH;
     match request {
         Request::Forget { .. } => exec.target_all(),
-        Request::Get(get) if get.keys.iter().any(|key| exec.tier_of(key).is_some()) => Target::Keys,
-        Request::Store(store) => exec.target(store.key, true),
-        Request::Delete(delete) => exec.target_unless_reserved(delete.key, false),
-        Request::Arith(arith) => exec.target_unless_reserved(arith.key, arith.decrement),
-        Request::Touch(touch) => exec.target(touch.key, true),
-        Request::MetaGet(get) => exec.target(get.key(&mut scratch), get_changes(get)),
-        Request::MetaSet(set) => exec.target(set.meta.key(&mut scratch), true),
-        Request::MetaDelete(delete) => exec.target_unless_reserved(delete.key(&mut scratch), false),
-        Request::MetaArith(arith) => exec.target_unless_reserved(arith.meta.key(&mut scratch), arith.decrement),
-        Request::MetaDebug(debug) => exec.target(debug.key(&mut scratch), false),
+        Request::Get(get) => {
+            let is_backed = |key| match get.touch {
+                None => exec.looks_up(key),
+                Some(_) => exec.target(key, Act::Set) != Target::Plain,
+            };
+            if get.keys.iter().any(is_backed) { Target::Keys } else { Target::Plain }
+        }
+        Request::Store(store) => exec.target(store.key, Act::Set),
+        Request::Delete(delete) => exec.target_unless_reserved(delete.key, Act::Delete, false),
+        Request::Arith(arith) => exec.target_unless_reserved(arith.key, Act::Set, arith.decrement),
+        Request::Touch(touch) => exec.target(touch.key, Act::Set),
+        Request::MetaGet(get) => exec.target(get.key(&mut scratch), if get_changes(get) { Act::Set } else { Act::Get }),
+        Request::MetaSet(set) => exec.target(set.meta.key(&mut scratch), Act::Set),
+        Request::MetaDelete(delete) => exec.target_unless_reserved(delete.key(&mut scratch), Act::Delete, false),
+        Request::MetaArith(arith) => {
+            exec.target_unless_reserved(arith.meta.key(&mut scratch), Act::Set, arith.decrement)
+        }
+        Request::MetaDebug(debug) => exec.target(debug.key(&mut scratch), Act::Get),
         Request::FlushAll(flush) if flush.delay.is_ok() && exec.live.settings.flush_enabled => exec.target_all(),
         _ => Target::Plain,
     }
@@ -104,11 +121,11 @@ pub(crate) fn text_target(exec: &Exec<'_>, request: &Request<'_>) -> Target {
 /// What a binary request is about.
 pub(crate) fn binary_target(exec: &Exec<'_>, request: &binary::Request<'_>) -> Target {
     match &request.command {
-        Command::Get(get) => exec.target(get.key, get.touch.is_some()),
-        Command::Store(store) => exec.target(store.key, true),
-        Command::Delete { key } => exec.target_unless_reserved(key, false),
-        Command::Touch { key, .. } => exec.target(key, true),
-        Command::Arith(arith) => exec.target_unless_reserved(arith.key, arith.decrement),
+        Command::Get(get) => exec.target(get.key, if get.touch.is_some() { Act::Set } else { Act::Get }),
+        Command::Store(store) => exec.target(store.key, Act::Set),
+        Command::Delete { key } => exec.target_unless_reserved(key, Act::Delete, false),
+        Command::Touch { key, .. } => exec.target(key, Act::Set),
+        Command::Arith(arith) => exec.target_unless_reserved(arith.key, Act::Set, arith.decrement),
         Command::Flush { .. } if exec.live.settings.flush_enabled => exec.target_all(),
         _ => Target::Plain,
     }
@@ -142,7 +159,7 @@ fn handed_on(verb: MetaVerb, meta: &Meta<'_>, key: &[u8], value: Bytes) -> Op {
 /// Answers a retrieval of one key by the copy that is here, if there is one to be served.
 pub(crate) fn text_copy(exec: &mut Exec<'_>, key: &[u8], lookup: Lookup) -> bool {
     let pool = exec.pool_of(key);
-    let Some(tier) = exec.live.tiers.of(pool).filter(|tier| !tier.is_router() && lookup.touch.is_none()) else {
+    let Some(tier) = exec.live.tiers.of(pool).filter(|tier| tier.serves_copies() && lookup.touch.is_none()) else {
         return false;
     };
     let found = match exec.handles[pool].get(key, exec.now) {
@@ -161,7 +178,7 @@ pub(crate) fn meta_copy(exec: &mut Exec<'_>, get: &Meta<'_>) -> bool {
     let mut scratch = KEY_SCRATCH;
     let key = get.key(&mut scratch);
     let pool = exec.pool_of(key);
-    let Some(tier) = exec.live.tiers.of(pool).filter(|tier| !tier.is_router() && is_plain_get(get)) else {
+    let Some(tier) = exec.live.tiers.of(pool).filter(|tier| tier.serves_copies() && is_plain_get(get)) else {
         return false;
     };
     let found = match exec.handles[pool].get(key, exec.now) {
@@ -179,7 +196,7 @@ pub(crate) fn meta_copy(exec: &mut Exec<'_>, get: &Meta<'_>) -> bool {
 pub(crate) fn binary_copy(exec: &mut Exec<'_>, request: &binary::Request<'_>) -> bool {
     let Command::Get(get) = &request.command else { return false };
     let pool = exec.pool_of(get.key);
-    let Some(tier) = exec.live.tiers.of(pool).filter(|tier| !tier.is_router() && get.touch.is_none()) else {
+    let Some(tier) = exec.live.tiers.of(pool).filter(|tier| tier.serves_copies() && get.touch.is_none()) else {
         return false;
     };
     let found = match exec.handles[pool].get(get.key, exec.now) {
@@ -213,6 +230,8 @@ pub(crate) fn start_keys(
     let fetched: Later<Vec<Fetched>> = if lookup.touch.is_some() {
         let touched: Vec<_> = keys.iter().map(|key| get_and_touch(exec, key, exptime)).collect();
         Box::pin(join_all(touched))
+    } else if keys.iter().any(|key| is_range(exec, key)) {
+        return start_ranges(exec, keys, lookup, ends);
     } else {
         read::begin(exec, &keys, false)
     };
@@ -220,9 +239,61 @@ pub(crate) fn start_keys(
     Box::pin(async move { Answer { front, got: Got::Fetched(fetched.await) } })
 }
 
+/// Whether `key` writes a range of its backend's keys.
+pub(crate) fn is_range(exec: &Exec<'_>, key: &[u8]) -> bool {
+    key.starts_with(b"@")
+        && exec.tier_of(key).is_some_and(|tier| {
+            !matches!(tier.policy(Act::Get), Policy::Memory | Policy::Disabled) && tier.backend.has_range(key)
+        })
+}
+
+/// Begins a retrieval of which some keys are ranges. Each stands for the items in it, which are read from the backend and leave
+/// no copies.
+fn start_ranges(exec: &mut Exec<'_>, keys: Vec<Key>, lookup: Lookup, ends: Option<&'static [u8]>) -> Later<Answer> {
+    let parts: Vec<Later<Vec<(Key, Fetched)>>> = keys
+        .into_iter()
+        .map(|key| -> Later<Vec<(Key, Fetched)>> {
+            let ranged = if is_range(exec, &key) {
+                exec.tier_of(&key).map(|tier| tier.backend.range(exec.worker, &key))
+            } else {
+                None
+            };
+            match ranged {
+                Some(ranged) => Box::pin(async move {
+                    match ranged.await {
+                        Ok(items) => items.into_iter().map(|(key, item)| (key, Ok(Some(item)))).collect(),
+                        Err(refusal) => vec![(key, Err(refusal))],
+                    }
+                }),
+                None => {
+                    let fetched = read::begin(exec, std::slice::from_ref(&key), false);
+                    Box::pin(async move { std::iter::once(key).zip(fetched.await).collect() })
+                }
+            }
+        })
+        .collect();
+    let (with_cas, live) = (lookup.with_cas, exec.keep_live());
+    Box::pin(async move {
+        let (keys, fetched) = join_all(parts).await.into_iter().flatten().unzip();
+        drop(live);
+        Answer { front: Front::Keys { keys, with_cas, touches: false, ends }, got: Got::Fetched(fetched) }
+    })
+}
+
+/// `get @@NAME`: chooses the table of the connection. The answer, if that is what was asked.
+pub(crate) fn choose_table(exec: &mut Exec<'_>, request: &Request<'_>) -> Option<Vec<u8>> {
+    let Request::Get(get) = request else { return None };
+    let mut keys = get.keys.iter();
+    let name = keys.next().filter(|key| key.starts_with(b"@@"))?;
+    if keys.next().is_some() || get.touch.is_some() || !exec.can_wait {
+        return None;
+    }
+    exec.choose_table(name)
+}
+
 fn get_and_touch(exec: &mut Exec<'_>, key: &[u8], exptime: i64) -> Later<Fetched> {
     let pool = exec.pool_of(key);
-    let Some(tier) = exec.live.tiers.of(pool) else {
+    let Some(tier) = exec.live.tiers.of(pool).filter(|tier| tier.policy(Act::Set) != Policy::Memory) else {
         let expiry = exec.shared.clock.expiry(exptime);
         let found = exec.handles[pool].get_and_touch(key, expiry, exec.now).map(|hit| crate::tier::item_of(&hit));
         return Box::pin(std::future::ready(Ok(found)));
@@ -427,7 +498,7 @@ fn start_forget(exec: &mut Exec<'_>, front: Front, what: Forget<'_>, by: By) -> 
     };
     let live = exec.keep_live();
     let mut dones: Vec<Later<Done>> = Vec::new();
-    for pool in live.routes.reachable(exec.from.listener.pool) {
+    for pool in live.routes.reachable(exec.own_pool) {
         if let Some(tier) = live.tiers.of(pool) {
             dones.push(write::forget(exec, tier, what));
         }
@@ -448,7 +519,7 @@ fn start_flush(exec: &mut Exec<'_>, front: Front, delay: i64) -> Later<Answer> {
     let _ = admin::flush(exec, delay);
     let live = exec.keep_live();
     let mut dones: Vec<Later<Done>> = Vec::new();
-    for pool in live.routes.reachable(exec.from.listener.pool) {
+    for pool in live.routes.reachable(exec.own_pool) {
         if let Some(tier) = live.tiers.of(pool) {
             dones.push(write::flush(exec, tier, delay));
         }

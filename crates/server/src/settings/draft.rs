@@ -4,6 +4,7 @@
 //! their addresses, protocols and pools, and what cannot go together is refused in one sentence.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use nuthatch_fleet::FleetSettings;
 use nuthatch_pages::origin::OriginSettings;
@@ -77,6 +78,7 @@ pub(super) struct PoolDraft {
     /// Where it, and what it says, stands: `FILE:LINE`.
     pub(super) place: String,
     pub(super) item_place: Option<String>,
+    pub(super) miss_ttl: Option<Duration>,
 }
 
 /// One `[origin.NAME]`.
@@ -136,7 +138,7 @@ impl Draft {
 
     fn finish_pools(&mut self) -> Result<(), Problem> {
         if self.pools.is_empty() {
-            self.pools.push(PoolDraft { pool: PoolSettings::named("default"), place: String::new(), item_place: None });
+            self.pools.push(PoolDraft::at("default", String::new()));
         }
         let flags = [
             ("-m", self.memory_bytes.is_some()),
@@ -204,7 +206,7 @@ impl Draft {
             self.check_backend(draft)?;
             self.check_policy(draft)?;
         }
-        self.settings.pools = self.pools.iter().map(|draft| draft.pool.clone().by_policy()).collect();
+        self.settings.pools = self.pools.iter().map(|draft| self.by_policy(draft)).collect();
         Ok(())
     }
 
@@ -642,7 +644,7 @@ impl ListenDraft {
 impl PoolDraft {
     /// A pool that the file opens at `place`.
     pub(super) fn at(name: &str, place: String) -> PoolDraft {
-        PoolDraft { pool: PoolSettings::named(name), place, item_place: None }
+        PoolDraft { pool: PoolSettings::named(name), place, item_place: None, miss_ttl: None }
     }
 }
 

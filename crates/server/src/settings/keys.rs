@@ -4,6 +4,7 @@
 //! written for them is refused with a reason and not as a misspelling.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::draft::{Draft, ListenDraft, PoolDraft, RouteDraft};
 use super::flags::{CONNECTIONS_MAX, INT_MAX, ITEM_BYTES_MAX, ITEM_BYTES_MIN, WORKERS_MAX, octal_mode};
@@ -293,6 +294,31 @@ pub(super) static POOL: &[Knob<PoolDraft>] = &[
         Action::Choice(Policy::NAMES, |d, word| d.pool.policy = Policy::named(word)),
     )
     .default("caching"),
+    Knob::<PoolDraft>::new(
+        "policy_get",
+        "the policy of retrievals, where it is not policy",
+        Action::Choice(Policy::NAMES, |d, word| d.pool.policies.get = Some(Policy::named(word))),
+    ),
+    Knob::<PoolDraft>::new(
+        "policy_set",
+        "the policy of commands that store, count or touch, where it is not policy",
+        Action::Choice(Policy::NAMES, |d, word| d.pool.policies.set = Some(Policy::named(word))),
+    ),
+    Knob::<PoolDraft>::new(
+        "policy_delete",
+        "the policy of delete, where it is not policy",
+        Action::Choice(Policy::NAMES, |d, word| d.pool.policies.delete = Some(Policy::named(word))),
+    ),
+    Knob::<PoolDraft>::new(
+        "policy_flush",
+        "the policy of flush_all, where it is not policy; memory forgets the copies and leaves the rows",
+        Action::Choice(Policy::NAMES, |d, word| d.pool.policies.flush = Some(Policy::named(word))),
+    ),
+    Knob::<PoolDraft>::new(
+        "miss_ttl",
+        "how long it is remembered that the backend has no item of a key; 0 is not at all; when left out, 100ms with a table and 0 with a fleet",
+        Action::Time { min: Duration::ZERO, set: |d, time| d.miss_ttl = Some(time) },
+    ),
 ];
 
 /// `[[listen]]`

@@ -39,11 +39,12 @@ pub use pages::{HttpSettings, PagesSettings};
 pub use problem::{Note, Problem};
 pub use reload::Reload;
 pub use sources::{Loaded, Sources};
-pub use table::{Policy, TableSettings};
+pub use table::{Act, Policies, Policy, TableSettings};
 pub use tls::{ClientCertificate, KeyFormat, ReportedTls, TlsSettings, TlsVersion};
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What the `version` command and the `version` counter answer, and `-V` under the name `memcached`.
 ///
@@ -147,6 +148,10 @@ pub struct PoolSettings {
     pub grace_seconds: u32,
     /// What it does with its memory, when its backend is a table.
     pub policy: Policy,
+    /// The same of single kinds of commands, where it is another.
+    pub policies: Policies,
+    /// How long it is remembered that the backend has no item of a key; 0: not at all.
+    pub miss_ttl: Duration,
 }
 
 /// One address that is listened on.
@@ -370,6 +375,8 @@ impl PoolSettings {
             ttl_max_seconds: 5,
             grace_seconds: 0,
             policy: Policy::default(),
+            policies: Policies::default(),
+            miss_ttl: Duration::ZERO,
         }
     }
 }

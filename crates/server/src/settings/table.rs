@@ -19,6 +19,8 @@ pub struct TableSettings {
     pub rows: nuthatch_rows::Settings,
     /// `flush_all` deletes every row; otherwise it is refused.
     pub flush: bool,
+    /// How many rows one range brings at most; 0: keys that look like ranges are none.
+    pub range_max: u32,
 }
 
 /// What a pool with a table behind it does with its memory.
@@ -49,37 +51,75 @@ impl Policy {
     }
 }
 
+/// Policies of single kinds of commands; `None` is the pool's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Policies {
+    /// Of retrievals that do not touch.
+    pub get: Option<Policy>,
+    /// Of whatever stores, counts or touches.
+    pub set: Option<Policy>,
+    /// Of delete.
+    pub delete: Option<Policy>,
+    /// Of `flush_all`.
+    pub flush: Option<Policy>,
+}
+
+/// A kind of commands that has a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// A retrieval that does not touch.
+    Get,
+    /// Storing, counting, touching.
+    Set,
+    /// Deleting.
+    Delete,
+    /// Forgetting everything.
+    Flush,
+}
+
+impl Act {
+    /// All of them.
+    pub const ALL: [Act; 4] = [Act::Get, Act::Set, Act::Delete, Act::Flush];
+}
+
 impl PoolSettings {
-    /// What the policy makes of the rest.
-    pub(super) fn by_policy(mut self) -> PoolSettings {
-        if self.policy == Policy::Table {
-            self.ttl_max_seconds = 0;
-        }
-        self
+    /// What it does with its memory for commands of one kind.
+    pub fn policy_of(&self, act: Act) -> Policy {
+        let own = match act {
+            Act::Get => self.policies.get,
+            Act::Set => self.policies.set,
+            Act::Delete => self.policies.delete,
+            Act::Flush => self.policies.flush,
+        };
+        own.unwrap_or(self.policy)
+    }
+
+    /// Whether all kinds of commands have this policy.
+    pub fn is_all(&self, policy: Policy) -> bool {
+        Act::ALL.iter().all(|act| self.policy_of(*act) == policy)
+    }
+
+    /// Whether any command goes to the backend.
+    pub fn asks_backend(&self) -> bool {
+        Act::ALL.iter().any(|act| matches!(self.policy_of(*act), Policy::Caching | Policy::Table))
     }
 }
 
+/// How long a row is remembered not to be there, unless it is said.
+const MISS_TTL: Duration = Duration::from_millis(100);
+
 /// One `[table.NAME]`.
 pub(super) struct TableDraft {
-    name: String,
     place: String,
     pub(super) key_places: Vec<(String, String)>,
     url: Option<String>,
-    table: Option<String>,
-    key: Vec<String>,
-    value: Vec<String>,
-    flags: Option<String>,
-    cas: Option<String>,
-    expiry: Option<String>,
-    format: Format,
-    separator: u8,
-    readers: usize,
-    timeout: Duration,
-    gather: Duration,
+    /// All but the database, and what depends on other keys.
+    rows: nuthatch_rows::Settings,
     relaxed: bool,
     commit_within: Duration,
     reap: Duration,
     flush: bool,
+    range_max: u32,
     password_file: Option<PathBuf>,
     password_env: Option<String>,
     ca: Option<PathBuf>,
@@ -143,38 +183,44 @@ pub(super) static KEYS: &[Knob<TableDraft>] = &[
     Knob::<TableDraft>::new(
         "table",
         "the table's name in its database, SCHEMA.TABLE outside the default schema; NAME when left out",
-        Action::Text { expected: "the name of a table", set: |d, text| name(&mut d.table, text) },
+        Action::Text {
+            expected: "the name of a table",
+            set: |d, text| {
+                text.clone_into(&mut d.rows.table);
+                !text.is_empty()
+            },
+        },
     ),
     Knob::<TableDraft>::new(
         "key",
         "the column, or the columns, of the key; they need a unique index",
-        Action::List { expected: COLUMN, add: |d, text| names(&mut d.key, text) },
+        Action::List { expected: COLUMN, add: |d, text| names(&mut d.rows.key, text) },
     ),
     Knob::<TableDraft>::new(
         "value",
         "the column, or the columns, of the value",
-        Action::List { expected: COLUMN, add: |d, text| names(&mut d.value, text) },
+        Action::List { expected: COLUMN, add: |d, text| names(&mut d.rows.value, text) },
     ),
     Knob::<TableDraft>::new(
         "flags",
         "the column of clients' flags; without it they are not kept",
-        Action::Text { expected: COLUMN, set: |d, text| name(&mut d.flags, text) },
+        Action::Text { expected: COLUMN, set: |d, text| name(&mut d.rows.flags, text) },
     ),
     Knob::<TableDraft>::new(
         "cas",
         "the column that every write gives a new number; without it equal content has an equal CAS unique",
-        Action::Text { expected: COLUMN, set: |d, text| name(&mut d.cas, text) },
+        Action::Text { expected: COLUMN, set: |d, text| name(&mut d.rows.cas, text) },
     ),
     Knob::<TableDraft>::new(
         "expiry",
         "the column of the second, since 1970, in which a row expires; without it rows do not expire",
-        Action::Text { expected: COLUMN, set: |d, text| name(&mut d.expiry, text) },
+        Action::Text { expected: COLUMN, set: |d, text| name(&mut d.rows.expiry, text) },
     ),
     Knob::<TableDraft>::new(
         "format",
         "how several columns are one value: joined by the separator, or a JSON object",
         Action::Choice(&["joined", "json"], |d, word| {
-            d.format = if word == "json" { Format::Json } else { Format::Joined };
+            d.rows.format = if word == "json" { Format::Json } else { Format::Joined };
         }),
     )
     .default("joined"),
@@ -185,7 +231,7 @@ pub(super) static KEYS: &[Knob<TableDraft>] = &[
             expected: "one ASCII character, no letter, digit or backslash",
             set: |d, text| match text.as_bytes() {
                 [byte] if byte.is_ascii() && !byte.is_ascii_alphanumeric() && *byte != b'\\' => {
-                    d.separator = *byte;
+                    d.rows.separator = *byte;
                     true
                 }
                 _ => false,
@@ -196,19 +242,19 @@ pub(super) static KEYS: &[Knob<TableDraft>] = &[
     Knob::<TableDraft>::new(
         "readers",
         "connections that read; one more writes",
-        Action::Integer { min: 1, max: 64, missing: None, set: |d, n| d.readers = n as usize },
+        Action::Integer { min: 1, max: 64, missing: None, set: |d, n| d.rows.readers = n as usize },
     )
     .default("2"),
     Knob::<TableDraft>::new(
         "timeout",
         "how long a request may take in all; the database has half of it for a statement",
-        Action::Time { min: Duration::from_millis(10), set: |d, time| d.timeout = time },
+        Action::Time { min: Duration::from_millis(10), set: |d, time| d.rows.timeout = time },
     )
     .default("1s"),
     Knob::<TableDraft>::new(
         "gather",
         "how long writes are waited for after a transaction of several; a write that comes alone never waits",
-        Action::Time { min: Duration::ZERO, set: |d, time| d.gather = time },
+        Action::Time { min: Duration::ZERO, set: |d, time| d.rows.gather = time },
     )
     .default("300us"),
     Knob::<TableDraft>::new(
@@ -235,31 +281,27 @@ pub(super) static KEYS: &[Knob<TableDraft>] = &[
         Action::Switch(|d, on| d.flush = on),
     )
     .default("false"),
+    Knob::<TableDraft>::new(
+        "range_max",
+        "how many rows one range, such as get @>=A@<B, brings at most; 0 takes such keys as any others",
+        Action::Integer { min: 0, max: 100_000, missing: None, set: |d, n| d.range_max = n as u32 },
+    )
+    .default("1000"),
 ];
 
 impl TableDraft {
     /// A table that the file opens at `place`.
     pub(super) fn at(name: &str, place: String) -> TableDraft {
         TableDraft {
-            name: name.to_owned(),
             place,
             key_places: Vec::new(),
             url: None,
-            table: None,
-            key: Vec::new(),
-            value: Vec::new(),
-            flags: None,
-            cas: None,
-            expiry: None,
-            format: Format::Joined,
-            separator: b'|',
-            readers: 2,
-            timeout: Duration::from_secs(1),
-            gather: Duration::from_micros(300),
+            rows: nuthatch_rows::Settings::new(name, Database::unnamed(), name, &[], &[]),
             relaxed: false,
             commit_within: Duration::from_millis(20),
             reap: Duration::ZERO,
             flush: false,
+            range_max: 1000,
             password_file: None,
             password_env: None,
             ca: None,
@@ -269,7 +311,7 @@ impl TableDraft {
     fn problem(&self, kind: Kind, key: &str, what: &str) -> Problem {
         let written = self.key_places.iter().find(|(name, _)| name == key);
         let place = written.map_or(&self.place, |(_, place)| place);
-        Problem::new(kind, format!("{place}: table.{}.{key}: {what}", self.name))
+        Problem::new(kind, format!("{place}: table.{}.{key}: {what}", self.rows.name))
     }
 
     fn finish(&self) -> Result<TableSettings, Problem> {
@@ -277,27 +319,21 @@ impl TableDraft {
         let Some(url) = &self.url else {
             return missing("url", "expected the URL of a database, such as \"sqlite:///var/lib/nuthatch/shop.db\"");
         };
-        if self.key.is_empty() {
+        if self.rows.key.is_empty() {
             return missing("key", "expected the name of the key's column");
         }
-        if self.value.is_empty() {
+        if self.rows.value.is_empty() {
             return missing("value", "expected the name of the value's column");
         }
         let mut database = Database::new(url).map_err(|error| self.problem(Kind::Value, "url", &error.to_string()))?;
         database.password = self.password()?;
         database.authorities.clone_from(&self.ca);
-        let columns = |names: &[String]| names.to_vec();
-        let table = self.table.as_ref().unwrap_or(&self.name);
-        let mut rows = nuthatch_rows::Settings::new(&self.name, database, table, &[], &[]);
-        (rows.key, rows.value) = (columns(&self.key), columns(&self.value));
-        rows.flags.clone_from(&self.flags);
-        rows.cas.clone_from(&self.cas);
-        rows.expiry.clone_from(&self.expiry);
-        (rows.format, rows.separator) = (self.format, self.separator);
-        (rows.readers, rows.timeout, rows.gather) = (self.readers, self.timeout, self.gather);
-        rows.commit = if self.relaxed { Commit::Relaxed(self.commit_within) } else { Commit::Durable };
+        let mut rows = nuthatch_rows::Settings { database, ..self.rows.clone() };
+        if self.relaxed {
+            rows.commit = Commit::Relaxed(self.commit_within);
+        }
         rows.reap = Some(self.reap).filter(|every| !every.is_zero());
-        Ok(TableSettings { rows, flush: self.flush })
+        Ok(TableSettings { rows, flush: self.flush, range_max: self.range_max })
     }
 
     fn password(&self) -> Result<Option<String>, Problem> {
@@ -332,12 +368,23 @@ impl Draft {
 
     /// Whether `name` is a table's.
     pub(super) fn is_table(&self, name: &str) -> bool {
-        self.tables.iter().any(|table| table.name == name)
+        self.tables.iter().any(|table| table.rows.name == name)
     }
 
     /// The names of all tables.
     pub(super) fn table_names(&self) -> impl Iterator<Item = &str> {
-        self.tables.iter().map(|table| table.name.as_str())
+        self.tables.iter().map(|table| table.rows.name.as_str())
+    }
+
+    /// What the policies make of the rest.
+    pub(super) fn by_policy(&self, draft: &PoolDraft) -> PoolSettings {
+        let mut pool = draft.pool.clone();
+        let has_table = pool.backend.as_ref().is_some_and(|name| self.is_table(name));
+        pool.miss_ttl = draft.miss_ttl.unwrap_or(if has_table { MISS_TTL } else { Duration::ZERO });
+        if pool.is_all(Policy::Table) {
+            pool.ttl_max_seconds = 0;
+        }
+        pool
     }
 
     /// Whether the pool's policy, and its table, go together with the rest.
@@ -345,9 +392,16 @@ impl Draft {
         let pool = &draft.pool;
         let (at, what) = (&draft.place, &pool.name);
         let table = pool.backend.as_ref().filter(|name| self.is_table(name));
-        if pool.policy != Policy::Caching && table.is_none() {
+        if !pool.is_all(Policy::Caching) && table.is_none() {
+            let key = match pool.policies {
+                _ if pool.policy != Policy::Caching => "policy",
+                Policies { get: Some(_), .. } => "policy_get",
+                Policies { set: Some(_), .. } => "policy_set",
+                Policies { delete: Some(_), .. } => "policy_delete",
+                _ => "policy_flush",
+            };
             return Err(Problem::combination(format!(
-                "{at}: pool.{what}.policy: expected only with a backend that is a table"
+                "{at}: pool.{what}.{key}: expected only with a backend that is a table"
             )));
         }
         // Copies of one row in two pools would know nothing of each other.

@@ -8,6 +8,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`flights`] | who fetches, who waits, what may be kept |
+//! | `misses` | keys that the backend has no item of |
 //! | `wins` | rights to recache that nobody could be told of |
 //! | [`read`] | looking keys up: here, with another's fetch, or by one's own |
 //! | [`mod@write`] | handing an operation on, and the copy it leaves |
@@ -18,22 +19,25 @@
 #[cfg(test)]
 mod explorer;
 pub(crate) mod flights;
+mod misses;
 pub(crate) mod read;
 mod wins;
 pub(crate) mod write;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use nuthatch_store::{DeleteOptions, Handle, Hit, NEVER, Seconds, SetOptions, Store};
 use tokio::sync::oneshot;
 
 use self::flights::Flights;
+use self::misses::Misses;
 use self::wins::Wins;
-use crate::backend::{Backend, Changes, Fetched, Forget, Item, Life, Marks};
+use crate::backend::{Backend, Changes, Fetched, Forget, Item, Life, Marks, Refusal};
 use crate::counters::{Counters, TierCounter};
-use crate::settings::PoolSettings;
+use crate::settings::{Act, Policy, PoolSettings};
 use crate::shared::Shared;
 
 /// Values are supposed to be this long until some are seen.
@@ -53,7 +57,10 @@ pub(crate) struct Tier {
     pub(crate) backend: Arc<dyn Backend>,
     ttl_max_seconds: Seconds,
     grace_seconds: Seconds,
+    /// By [`Act`].
+    policies: [Policy; 4],
     flights: Flights<Waiter>,
+    misses: Misses,
     wins: Wins,
     pub(crate) counters: Arc<Counters<TierCounter>>,
     /// A running mean of how long values are.
@@ -103,7 +110,9 @@ impl Tier {
             backend,
             ttl_max_seconds: settings.ttl_max_seconds,
             grace_seconds: settings.grace_seconds,
+            policies: Act::ALL.map(|act| settings.policy_of(act)),
             flights: Flights::default(),
+            misses: Misses::new(settings.miss_ttl),
             wins: Wins::default(),
             counters,
             typical_bytes: AtomicU64::new(TYPICAL_BYTES_FIRST),
@@ -116,6 +125,26 @@ impl Tier {
         Arc::ptr_eq(&self.backend, backend)
             && self.ttl_max_seconds == settings.ttl_max_seconds
             && self.grace_seconds == settings.grace_seconds
+            && self.policies == Act::ALL.map(|act| settings.policy_of(act))
+            && self.misses.ttl() == settings.miss_ttl
+    }
+
+    /// What is done with commands of one kind. With [`Policy::Memory`] they never come here.
+    #[inline]
+    pub(crate) fn policy(&self, act: Act) -> Policy {
+        self.policies[act as usize]
+    }
+
+    /// Why commands of one kind are refused, if they are.
+    pub(crate) fn refuses(&self, act: Act) -> Option<Refusal> {
+        (self.policy(act) == Policy::Disabled)
+            .then(|| Refusal::no(format_args!("the policy of pool {} disables this command", self.pool_name)))
+    }
+
+    /// Whether a retrieval may be answered by a copy.
+    #[inline]
+    pub(crate) fn serves_copies(&self) -> bool {
+        !self.is_router() && self.policy(Act::Get) == Policy::Caching
     }
 
     /// Nothing is kept here and nothing shared: every request goes to the backend.
@@ -164,6 +193,7 @@ impl Tier {
             // What others are told to replace is not for anyone to keep.
             Some(expiry) if expiry > now && !item.marks.any() => {
                 let options = SetOptions { flags: item.flags, expiry, cas: Some(item.cas), ..SetOptions::default() };
+                self.misses.drop_key(key);
                 handle.set(key, &item.value, &options, now);
             }
             _ => self.drop_copy(handle, key, now),
@@ -171,12 +201,14 @@ impl Tier {
     }
 
     fn drop_copy(&self, handle: &mut Handle, key: &[u8], now: Seconds) {
+        self.misses.drop_key(key);
         handle.delete(key, &DeleteOptions::default(), now);
     }
 
     /// Forgets every copy, and what is being fetched now is not kept either. In constant time.
     pub(crate) fn forget(&self, store: &Store, now: Seconds) -> u64 {
         let spoiled = self.flights.invalidate_all();
+        self.misses.forget();
         store.flush(now);
         spoiled
     }
@@ -185,11 +217,22 @@ impl Tier {
     /// do not know the tags of their items, hence for a tag they all go; so they do for a prefix that is none here.
     pub(crate) fn forget_named(&self, store: &Store, what: Forget<'_>, now: Seconds) -> u64 {
         let spoiled = self.flights.invalidate_all();
+        self.misses.forget();
         match what {
             Forget::Prefix(prefix) if store.forget_prefix(prefix).is_ok() => {}
             _ => store.flush(now),
         }
         spoiled
+    }
+
+    /// Whether it is known that there is no item.
+    fn knows_miss(&self, key: &[u8]) -> bool {
+        !self.misses.ttl().is_zero() && self.misses.knows(key, Instant::now())
+    }
+
+    /// Notes that there is no item. Under the flights' lock.
+    fn note_miss(&self, key: &[u8]) {
+        self.misses.note(key, Instant::now());
     }
 
     /// Has nothing kept from now on: the pool has another tier, or none.

@@ -14,6 +14,7 @@ use super::{Tier, Waiter, item_of};
 use crate::backend::{Fetched, Key, Later, Marks, Refusal};
 use crate::counters::TierCounter;
 use crate::exec::Exec;
+use crate::settings::{Act, Policy};
 use crate::shared::Live;
 use crate::worker;
 
@@ -46,11 +47,15 @@ pub(crate) fn begin(exec: &mut Exec<'_>, keys: &[Key], sees_marks: bool) -> Late
     let mut slots = Vec::with_capacity(keys.len());
     for key in keys {
         let pool = exec.pool_of(key);
-        let Some(tier) = live.tiers.of(pool) else {
+        let Some(tier) = live.tiers.of(pool).filter(|tier| tier.policy(Act::Get) != Policy::Memory) else {
             slots.push(Slot::Here(Ok(exec.handles[pool].get(key, exec.now).map(|hit| item_of(&hit)))));
             continue;
         };
-        if !tier.is_router()
+        if let Some(refusal) = tier.refuses(Act::Get) {
+            slots.push(Slot::Here(Err(refusal)));
+            continue;
+        }
+        if tier.serves_copies()
             && let Some(copy) = exec.handles[pool].get(key, exec.now)
             && tier.is_fresh(&copy, exec.now)
         {
@@ -59,7 +64,12 @@ pub(crate) fn begin(exec: &mut Exec<'_>, keys: &[Key], sees_marks: bool) -> Late
             continue;
         }
         let mut number = None;
-        if !tier.is_router() {
+        if tier.serves_copies() {
+            if tier.knows_miss(key) {
+                tier.count(exec.worker, TierCounter::KnownMisses, 1);
+                slots.push(Slot::Here(Ok(None)));
+                continue;
+            }
             let (answer, answered) = oneshot::channel();
             match tier.flights.join(key, || Waiter { answer, sees_marks }) {
                 Joined::Leads(flight) => number = Some(flight),
@@ -136,9 +146,17 @@ impl Party {
         }
         let landed = tier.flights.land(key, flight, || match &answer {
             Ok(Some(item)) => tier.keep(handle, key, item, self.asked_at, now),
-            Ok(None) if tier.grace_seconds > 0 => tier.drop_copy(handle, key, now),
-            _ => {}
+            Ok(None) => {
+                if tier.grace_seconds > 0 {
+                    tier.drop_copy(handle, key, now);
+                }
+                tier.note_miss(key);
+            }
+            Err(_) => {}
         });
+        if landed.may_keep && matches!(answer, Ok(Some(_))) {
+            tier.count(worker, TierCounter::Fills, 1);
+        }
         if !landed.may_keep {
             tier.count(worker, TierCounter::Spoiled, 1);
         }

@@ -11,6 +11,7 @@ use super::Tier;
 use crate::backend::{Done, Forget, Item, Key, Later, Life, Marks, Meta, MetaAnswer, MetaVerb, Op, Outcome, Store};
 use crate::counters::TierCounter;
 use crate::exec::Exec;
+use crate::settings::{Act, Policy};
 use crate::shared::Live;
 use crate::worker;
 
@@ -48,6 +49,10 @@ impl Writer {
 
 /// Has `tier`'s backend carry out `op`, which is about one key of the tier's pool and may change it.
 pub(crate) fn begin(exec: &mut Exec<'_>, tier: &Arc<Tier>, op: Op) -> Later<Done> {
+    let act = act_of(&op);
+    if let Some(refusal) = tier.refuses(act) {
+        return Box::pin(std::future::ready(Err(refusal)));
+    }
     tier.count(exec.worker, TierCounter::Writes, 1);
     let (tier, worker, asked_at) = (Arc::clone(tier), exec.worker, exec.now);
     let Some(key) = op.key().filter(|_| !tier.is_router()).map(Key::from) else { return ask(exec, &tier, op) };
@@ -55,7 +60,7 @@ pub(crate) fn begin(exec: &mut Exec<'_>, tier: &Arc<Tier>, op: Op) -> Later<Done
     tier.flights.begin_write(&key, || tier.drop_copy(handle, &key, exec.now));
     let wins = WinOf::of(&op);
     let copy = match &op {
-        Op::Store(store) => copy_of(exec, store),
+        Op::Store(store) if tier.policy(act) == Policy::Caching => copy_of(exec, store),
         _ => None,
     };
     let writer = Writer { tier: Arc::clone(&tier), key, is_over: false, _live: exec.keep_live() };
@@ -71,8 +76,21 @@ pub(crate) fn begin(exec: &mut Exec<'_>, tier: &Arc<Tier>, op: Op) -> Later<Done
     })
 }
 
+/// Whose policy is an operation's that may change something.
+fn act_of(op: &Op) -> Act {
+    match op {
+        Op::Delete { .. } | Op::Meta(Meta { verb: MetaVerb::Delete, .. }) => Act::Delete,
+        Op::Flush { .. } => Act::Flush,
+        _ => Act::Set,
+    }
+}
+
 /// As [`begin`], for what changes nothing.
 pub(crate) fn ask(exec: &mut Exec<'_>, tier: &Arc<Tier>, op: Op) -> Later<Done> {
+    let refusal = tier.refuses(Act::Get).filter(|_| matches!(op, Op::Meta(_)));
+    if let Some(refusal) = refusal {
+        return Box::pin(std::future::ready(Err(refusal)));
+    }
     let (tier, worker, live) = (Arc::clone(tier), exec.worker, exec.keep_live());
     let wins = WinOf::of(&op);
     Box::pin(async move {
@@ -148,7 +166,14 @@ fn cas_of(answer: &MetaAnswer) -> Option<u64> {
 /// Has the backend forget everything, and forgets every copy.
 pub(crate) fn flush(exec: &mut Exec<'_>, tier: &Arc<Tier>, delay: i64) -> Later<Done> {
     let (tier, worker, live) = (Arc::clone(tier), exec.worker, exec.keep_live());
+    if let Some(refusal) = tier.refuses(Act::Flush) {
+        return Box::pin(std::future::ready(Err(refusal)));
+    }
     let store: Arc<PoolStore> = Arc::clone(exec.handles[tier.pool].store());
+    if tier.policy(Act::Flush) == Policy::Memory {
+        tier.count(worker, TierCounter::Spoiled, tier.forget(&store, exec.now));
+        return Box::pin(std::future::ready(Ok(Outcome::Flushed)));
+    }
     tier.count(worker, TierCounter::Spoiled, tier.forget(&store, exec.now));
     Box::pin(async move {
         let done = tier.backend.apply(worker, Op::Flush { delay }).await;
