@@ -205,6 +205,8 @@ fn the_comparison_measures_every_part_and_writes_it_down() {
         ("| get, 50 connections: answered by copies | ", None),
         ("| rendezvous | ", None),
         ("| slowest answer | ", None),
+        ("| insert, 1 client, 32 records | ", None),
+        ("| read, 32 clients, 32 records: S3 / S1 | ", None),
     ] {
         let line = page.lines().find(|line| line.starts_with(row)).unwrap_or_else(|| panic!("no row {row}: {page}"));
         if let Some(figure) = figure {
