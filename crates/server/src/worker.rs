@@ -68,6 +68,8 @@ pub(crate) struct Worker {
     pub(crate) detached: usize,
     /// Bytes of the connection that is being polled. Means nothing between polls.
     pub(crate) input: Box<[u8]>,
+    /// The head of a page that is being sent. Means nothing between polls.
+    pub(crate) page_head: Vec<u8>,
     /// Answers of the connection that is being polled. Empty between polls.
     pub(crate) output: Output,
 }
@@ -183,6 +185,7 @@ pub(crate) fn start(shared: &Arc<Shared>, live: &Live, number: usize) -> io::Res
         datagram_sockets: 0,
         detached: 0,
         input: vec![0; INPUT_BYTES].into_boxed_slice(),
+        page_head: Vec::new(),
         output: Output::with_capacity(OUTPUT_BYTES),
     };
     let post = Arc::<Post>::default();

@@ -57,20 +57,45 @@ impl How {
     }
 }
 
+/// How a field comes to an answer's others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Adding {
+    /// In place of one of that name.
+    InPlace,
+    /// Behind those of that name.
+    Behind,
+}
+
 /// Has an answer say how it came about.
 pub(crate) fn announce(announce: Announce, how: How, port: u16, status: StatusCode, headers: &mut HeaderMap) {
+    announced(announce, how, port, status, &mut |adding, name, value| {
+        match adding {
+            Adding::InPlace => drop(headers.insert(name, value)),
+            Adding::Behind => drop(headers.append(name, value)),
+        };
+    });
+}
+
+/// What an answer says of how it came about.
+pub(crate) fn announced(
+    announce: Announce,
+    how: How,
+    port: u16,
+    status: StatusCode,
+    add: &mut dyn FnMut(Adding, HeaderName, HeaderValue),
+) {
     let is_hit = how.code.is_hit();
     if announce.x_cache {
-        headers.insert(X_CACHE, HeaderValue::from_static(if is_hit { &HIT } else { &MISS }));
+        add(Adding::InPlace, X_CACHE, HeaderValue::from_static(if is_hit { &HIT } else { &MISS }));
     }
     if announce.x_cache_lookup {
         let line = format!("{}:{port}", if is_hit { *HIT } else { *MISS });
         if let Ok(value) = HeaderValue::try_from(line) {
-            headers.insert(X_CACHE_LOOKUP, value);
+            add(Adding::InPlace, X_CACHE_LOOKUP, value);
         }
     }
     if announce.served_by && is_hit {
-        headers.insert(X_SERVED_BY, HeaderValue::from_static("true"));
+        add(Adding::InPlace, X_SERVED_BY, HeaderValue::from_static("true"));
     }
     if announce.cache_status {
         let handled = match how.forward {
@@ -83,12 +108,12 @@ pub(crate) fn announce(announce: Announce, how: How, port: u16, status: StatusCo
             },
         };
         if let Ok(value) = HeaderValue::try_from(cache_status("nuthatch", handled, None)) {
-            headers.append(CACHE_STATUS, value);
+            add(Adding::Behind, CACHE_STATUS, value);
         }
     }
     if announce.via {
         // The protocol that the response came by: ours with origins is HTTP/1.1.
-        headers.append(VIA, HeaderValue::from_static("1.1 nuthatch"));
+        add(Adding::Behind, VIA, HeaderValue::from_static("1.1 nuthatch"));
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a client is sent: bytes, a page straight from the store's memory, a fetch that others share, or an origin's
 //! answer as it comes.
 
+use std::borrow::Borrow;
 use std::io::IoSlice;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -59,7 +60,7 @@ impl PageBody {
 
     /// `at..end` of a value that stays where it is until it is sent.
     pub(crate) fn page(held: Arc<Held>, at: usize, end: usize) -> PageBody {
-        if at == end { PageBody::empty() } else { PageBody::new(Source::Page(PagePiece { held, at, end })) }
+        if at == end { PageBody::empty() } else { PageBody::new(Source::Page(PagePiece::new(held, at, end))) }
     }
 
     pub(crate) fn parts(parts: Vec<Part>) -> PageBody {
@@ -93,11 +94,45 @@ impl PageBody {
     }
 }
 
-/// Part of a stored value.
-pub struct PagePiece {
-    held: Arc<Held>,
+/// Part of a stored value, which others may hold as well.
+pub struct PagePiece<H = Arc<Held>> {
+    held: H,
     at: usize,
     end: usize,
+}
+
+impl<H: Borrow<Held>> PagePiece<H> {
+    /// `at..end` of it.
+    pub(crate) fn new(held: H, at: usize, end: usize) -> PagePiece<H> {
+        PagePiece { held, at, end }
+    }
+
+    pub(crate) fn remaining(&self) -> usize {
+        self.end - self.at
+    }
+
+    /// The bytes at `at` that lie in one piece.
+    fn piece(&self, at: usize) -> &[u8] {
+        let piece = self.held.borrow().piece(at);
+        &piece[..piece.len().min(self.end - at)]
+    }
+
+    pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        let mut at = self.at;
+        let mut filled = 0;
+        while filled < slices.len() && at < self.end {
+            let piece = self.piece(at);
+            slices[filled] = IoSlice::new(piece);
+            filled += 1;
+            at += piece.len();
+        }
+        filled
+    }
+
+    pub(crate) fn advance(&mut self, bytes: usize) {
+        assert!(bytes <= self.remaining(), "advanced past the end");
+        self.at += bytes;
+    }
 }
 
 /// What is sent at once.
@@ -112,45 +147,28 @@ impl Buf for PageData {
     fn remaining(&self) -> usize {
         match self {
             PageData::Bytes(bytes) => bytes.len(),
-            PageData::Page(page) => page.end - page.at,
+            PageData::Page(page) => page.remaining(),
         }
     }
 
     fn chunk(&self) -> &[u8] {
         match self {
             PageData::Bytes(bytes) => bytes,
-            PageData::Page(page) => {
-                let piece = page.held.piece(page.at);
-                &piece[..piece.len().min(page.end - page.at)]
-            }
+            PageData::Page(page) => page.piece(page.at),
         }
     }
 
     fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         match self {
             PageData::Bytes(bytes) => bytes.chunks_vectored(slices),
-            PageData::Page(page) => {
-                let mut at = page.at;
-                let mut filled = 0;
-                while filled < slices.len() && at < page.end {
-                    let piece = page.held.piece(at);
-                    let piece = &piece[..piece.len().min(page.end - at)];
-                    slices[filled] = IoSlice::new(piece);
-                    filled += 1;
-                    at += piece.len();
-                }
-                filled
-            }
+            PageData::Page(page) => page.slices(slices),
         }
     }
 
     fn advance(&mut self, bytes: usize) {
         match self {
             PageData::Bytes(own) => own.advance(bytes),
-            PageData::Page(page) => {
-                assert!(bytes <= page.end - page.at, "advanced past the end");
-                page.at += bytes;
-            }
+            PageData::Page(page) => page.advance(bytes),
         }
     }
 }
@@ -188,7 +206,7 @@ impl Body for PageBody {
                 }
                 Some(Part::Page(range, held)) => {
                     *left -= range.len() as u64;
-                    PageData::Page(PagePiece { held, at: range.start, end: range.end })
+                    PageData::Page(PagePiece::new(held, range.start, range.end))
                 }
             },
             Source::Flight(reader, left) => match reader.poll_piece(cx) {
@@ -239,7 +257,7 @@ impl Body for PageBody {
         match &self.source {
             Source::Empty => SizeHint::with_exact(0),
             Source::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Source::Page(page) => SizeHint::with_exact((page.end - page.at) as u64),
+            Source::Page(page) => SizeHint::with_exact(page.remaining() as u64),
             Source::Parts(_, left) => SizeHint::with_exact(*left),
             Source::Flight(_, left) => left.map_or_else(SizeHint::default, SizeHint::with_exact),
             Source::Origin(body) => body.size_hint(),

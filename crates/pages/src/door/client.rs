@@ -89,10 +89,21 @@ impl Client {
 
     /// Counts a request of HTTP/1 in: whether and why it is refused.
     pub(crate) fn begin_request(&self) -> Option<Refusal> {
+        let number = self.count_request();
+        self.refused().filter(|(refused, _)| *refused == number).map(|(_, why)| why)
+    }
+
+    /// Counts a request of HTTP/1 that is answered: its number.
+    pub(crate) fn count_request(&self) -> u64 {
         // One task has all of a connection's requests.
         let number = self.requests.load(Ordering::Relaxed);
         self.requests.store(number + 1, Ordering::Relaxed);
-        self.refused().filter(|(refused, _)| *refused == number).map(|(_, why)| why)
+        number
+    }
+
+    /// Requests of HTTP/1 that were begun to be answered.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
     }
 
     /// Has the wire send a head before the answer that is being made.

@@ -255,6 +255,26 @@ impl Guard {
         }
     }
 
+    /// Is the next byte the first of a head?
+    pub fn is_between(&self) -> bool {
+        self.state == State::Head { scanned: 0 }
+    }
+
+    /// The length of the whole head that `input` begins with, if it is in order and nothing but another head follows it.
+    /// Whoever answers it says [`Guard::answered`]; else it passes like any other.
+    pub fn whole_head(&self, input: &[u8]) -> Option<usize> {
+        if !self.is_between() {
+            return None;
+        }
+        let end = head_end(input, 0).filter(|end| *end <= HEAD_BYTES_MAX)?;
+        (head(&input[..end]) == Ok(State::Head { scanned: 0 })).then_some(end)
+    }
+
+    /// A whole head has passed, and was answered.
+    pub fn answered(&mut self) {
+        self.heads += 1;
+    }
+
     /// One piece: a whole head, or part of a body.
     fn step(&mut self, input: &[u8]) -> Result<usize, Refusal> {
         match self.state {

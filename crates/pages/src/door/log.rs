@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use http::HeaderMap;
-use http::header::{CONTENT_TYPE, REFERER, USER_AGENT};
+use http::header::{REFERER, USER_AGENT};
+use http::{HeaderMap, HeaderValue};
 
 /// Lines that wait to be written.
 const LINES_WAITING_MAX: usize = 16 * 1024;
@@ -235,17 +235,32 @@ pub(crate) struct Entry {
     failure: Option<String>,
 }
 
+/// What a line says of a request.
+pub(crate) struct Asking<'a> {
+    pub(crate) method: &'a str,
+    /// As it is shown.
+    pub(crate) url: String,
+    /// As the client sent them, or empty.
+    pub(crate) referer: &'a [u8],
+    pub(crate) user_agent: &'a [u8],
+}
+
+impl<'a> Asking<'a> {
+    pub(crate) fn new(method: &'a str, url: String, headers: &'a HeaderMap) -> Asking<'a> {
+        let field = |name| headers.get(name).map_or(&[][..], HeaderValue::as_bytes);
+        Asking { method, url, referer: field(REFERER), user_agent: field(USER_AGENT) }
+    }
+}
+
 impl Entry {
     /// A request that begins now.
     pub(crate) fn begin(
         log: &Arc<AccessLog>,
         client: Option<IpAddr>,
-        method: &str,
-        url: String,
         version: http::Version,
-        headers: &HeaderMap,
+        asking: Asking<'_>,
     ) -> Box<Entry> {
-        let field = |name| headers.get(name).map_or(String::new(), |value| shown(value.as_bytes()));
+        let Asking { method, url, referer, user_agent } = asking;
         Box::new(Entry {
             log: Arc::clone(log),
             begun: Instant::now(),
@@ -257,8 +272,8 @@ impl Entry {
                 http::Version::HTTP_2 => "HTTP/2.0",
                 _ => "HTTP/1.1",
             },
-            referer: field(REFERER),
-            user_agent: field(USER_AGENT),
+            referer: shown(referer),
+            user_agent: shown(user_agent),
             content_type: String::new(),
             status: 0,
             code: ResultCode::Miss,
@@ -268,11 +283,11 @@ impl Entry {
     }
 
     /// The head of its answer.
-    pub(crate) fn answered(&mut self, status: u16, code: ResultCode, headers: &HeaderMap) {
+    pub(crate) fn answered(&mut self, status: u16, code: ResultCode, content_type: Option<&[u8]>) {
         self.status = status;
         self.code = code;
-        if let Some(value) = headers.get(CONTENT_TYPE) {
-            let value = shown(value.as_bytes());
+        if let Some(value) = content_type {
+            let value = shown(value);
             self.content_type = value.split(';').next().unwrap_or_default().trim().to_owned();
         }
     }
@@ -398,9 +413,9 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(USER_AGENT, "evil\"agent".parse().expect("a value"));
         let url = "http://a.example/x".to_owned();
-        let mut entry = Entry::begin(&log, "127.0.0.1".parse().ok(), "GET", url, http::Version::HTTP_11, &headers);
-        headers.insert(CONTENT_TYPE, "text/html; charset=utf-8".parse().expect("a value"));
-        entry.answered(200, ResultCode::MemHit, &headers);
+        let asking = Asking::new("GET", url, &headers);
+        let mut entry = Entry::begin(&log, "127.0.0.1".parse().ok(), http::Version::HTTP_11, asking);
+        entry.answered(200, ResultCode::MemHit, Some(b"text/html; charset=utf-8"));
         entry.add_bytes(1234);
         entry.begun = Instant::now();
         entry.line(UNIX_EPOCH + Duration::from_millis(1_795_284_000_042))

@@ -7,6 +7,7 @@
 //! | `client` | what a connection's requests share |
 //! | `site` | the settings of a listener's site |
 //! | `visit` | one request, to the head of its answer |
+//! | `hit` | the same for the plain request of a fresh page, from bytes to bytes |
 //! | `flight`, `fetched` | one fetch for all who want it |
 //! | `fetch` | the leader's fetch |
 //! | `shelf` | pages as items |
@@ -23,6 +24,7 @@ mod fetched;
 mod flight;
 mod forward;
 pub mod guard;
+mod hit;
 mod log;
 mod purge;
 mod shelf;
@@ -31,6 +33,7 @@ mod visit;
 
 pub use body::{BrokenOff, PageBody, PageData};
 pub use client::{Client, Upgrade};
+pub use hit::RenderedHit;
 pub use log::{AccessLog, LogFormat, ResultCode};
 pub use purge::{Network, Purged};
 pub use site::{Announce, Shared, Site, SiteSettings};

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
-use http::header::{AUTHORIZATION, HOST, UPGRADE};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, UPGRADE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -29,7 +29,7 @@ use super::client::{Answering, Client};
 use super::fetch::{Leading, Led};
 use super::flight::{Flight, Joined, Released, VARIANT_MARK};
 use super::forward::{self, Purpose};
-use super::log::{Entry, ResultCode};
+use super::log::{Asking, Entry, ResultCode};
 use super::purge;
 use super::shelf::{self, Found, Page};
 use super::site::Site;
@@ -104,7 +104,8 @@ impl Site {
         let refused = if request.version == Version::HTTP_2 { None } else { client.begin_request() };
         let entry = self.log.as_ref().map(|log| {
             let url = shown_url(&request, client.is_tls);
-            Entry::begin(log, client.address, request.method.as_str(), url, request.version, &request.headers)
+            let asking = Asking::new(request.method.as_str(), url, &request.headers);
+            Entry::begin(log, client.address, request.version, asking)
         });
         if let Some(why) = refused {
             let status = StatusCode::from_u16(why.status()).unwrap_or(StatusCode::BAD_REQUEST);
@@ -228,7 +229,8 @@ impl Site {
     ) -> Response<PageBody> {
         let status = response.status();
         if let Some(mut entry) = entry {
-            entry.answered(status.as_u16(), how.code, response.headers());
+            let content_type = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+            entry.answered(status.as_u16(), how.code, content_type);
             response = response.map(|body| body.logged(entry));
         }
         if !matches!(how.code, ResultCode::Denied | ResultCode::None) {

@@ -4,8 +4,8 @@
 //! Taken literally no page would be served twice; so `Cookie` is reduced to what the origin looks at.
 
 use super::name::NamePattern;
-use http::HeaderMap;
 use http::header::COOKIE;
+use http::{HeaderMap, HeaderValue};
 use std::borrow::Cow;
 
 /// Whose request it is.
@@ -119,7 +119,12 @@ impl Cookies {
     /// Whose request it is. Without any pattern for sessions, any cookie that is not ignored makes one.
     #[must_use]
     pub fn visitor(&self, request: &HeaderMap) -> Visitor {
-        let session = pairs(request).any(|pair| {
+        self.visitor_of(request.get_all(COOKIE).iter().map(HeaderValue::as_bytes))
+    }
+
+    /// The same of the lines of `Cookie`.
+    pub fn visitor_of<'a>(&self, lines: impl Iterator<Item = &'a [u8]>) -> Visitor {
+        let session = pairs_of(lines).any(|pair| {
             let name = name(pair);
             !is(&self.ignored, name) && (self.sessions.is_empty() || is(&self.sessions, name))
         });
@@ -145,12 +150,11 @@ impl Cookies {
 
 /// The cookies of all lines (HTTP/2 may send one each; RFC 9113, 8.2.3), as `name=value`.
 fn pairs(request: &HeaderMap) -> impl Iterator<Item = &[u8]> {
-    request
-        .get_all(COOKIE)
-        .iter()
-        .flat_map(|line| line.as_bytes().split(|&byte| byte == b';'))
-        .map(<[u8]>::trim_ascii)
-        .filter(|pair| !pair.is_empty())
+    pairs_of(request.get_all(COOKIE).iter().map(HeaderValue::as_bytes))
+}
+
+fn pairs_of<'a>(lines: impl Iterator<Item = &'a [u8]>) -> impl Iterator<Item = &'a [u8]> {
+    lines.flat_map(|line| line.split(|&byte| byte == b';')).map(<[u8]>::trim_ascii).filter(|pair| !pair.is_empty())
 }
 
 fn name(pair: &[u8]) -> &[u8] {

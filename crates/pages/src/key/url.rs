@@ -307,7 +307,11 @@ enum Part {
 
 fn push_encoded(form: &mut String, raw: &[u8], part: Part, rules: &UrlRules) -> Result<(), UrlError> {
     let mut rest = raw;
-    while let [byte, after @ ..] = rest {
+    loop {
+        let run = rest.iter().position(|&byte| !AS_IT_IS[usize::from(byte)]).unwrap_or(rest.len());
+        // It is ASCII.
+        form.push_str(std::str::from_utf8(&rest[..run]).unwrap_or_default());
+        let [byte, after @ ..] = &rest[run..] else { return Ok(()) };
         rest = after;
         let (byte, was_encoded) = match (byte, after) {
             (b'%', [high, low, after @ ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
@@ -334,8 +338,19 @@ fn push_encoded(form: &mut String, raw: &[u8], part: Part, rules: &UrlRules) -> 
             form.push(char::from(b"0123456789ABCDEF"[usize::from(byte & 15)]));
         }
     }
-    Ok(())
 }
+
+/// What is in form wherever it stands.
+const AS_IT_IS: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        let c = byte as u8;
+        table[byte] = c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_' | b'~');
+        byte += 1;
+    }
+    table
+};
 
 /// Bytes that are sent as they are and stay so: RFC 3986's reserved ones that a path or a query may have, and the
 /// brackets that queries have.

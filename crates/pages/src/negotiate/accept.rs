@@ -2,8 +2,8 @@
 
 use super::Coding;
 use crate::rules::directives::Elements;
-use http::HeaderMap;
 use http::header::ACCEPT_ENCODING;
+use http::{HeaderMap, HeaderValue};
 
 /// How much a client wants each coding, in thousandths; 0 is not at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,10 +16,15 @@ impl Accepted {
     /// that leave it out are programs that undo nothing.
     #[must_use]
     pub fn of(request: &HeaderMap) -> Self {
+        Self::of_lines(request.get_all(ACCEPT_ENCODING).iter().map(HeaderValue::as_bytes))
+    }
+
+    /// The same of the lines of `Accept-Encoding`.
+    pub fn of_lines<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut weights = [None; Coding::ALL.len()];
         let mut others = None;
-        for line in request.get_all(ACCEPT_ENCODING) {
-            for element in Elements::of(line.as_bytes()) {
+        for line in lines {
+            for element in Elements::of(line) {
                 let mut parts = element.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
                 let name = parts.next().unwrap_or_default();
                 let mut weight = Some(1000);

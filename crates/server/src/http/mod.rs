@@ -63,7 +63,7 @@ pub(crate) fn open(
     };
     let client = Arc::new(Client::new(address, listener.tls.is_some(), port));
     let opened = Opened::new(shared, worker, id, &stream, peer, listener);
-    let wire = Wire::new(stream, opened, Arc::clone(&client));
+    let wire = Wire::new(stream, opened, Arc::clone(&client), Arc::clone(&site));
     drop(tokio::spawn(serve(wire, client, site)));
 }
 

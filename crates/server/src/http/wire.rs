@@ -4,6 +4,7 @@
 //! What a client sends is read into the worker's shared buffer, like any other connection's. Kept are only a head that is
 //! not whole and what hyper did not take at once, and both count against the buffer budget.
 
+use std::borrow::Borrow;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::task::{Context, Poll, ready};
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 use nuthatch_pages::door::guard::{Guard, Refusal, Refused};
-use nuthatch_pages::door::{Client, Upgrade};
+use nuthatch_pages::door::{Client, RenderedHit, Site, Upgrade};
 
 use crate::conn::{Stream, describe_connection};
 use crate::counters::ListenerCounter;
@@ -100,11 +101,51 @@ impl Drop for Opened {
     }
 }
 
+/// The answer to a plain request on its way, which hyper knows nothing of.
+struct Sending<H> {
+    head: H,
+    head_at: usize,
+    body: RenderedHit,
+}
+
+/// Most pieces of an answer that one write takes.
+const SLICES_MAX: usize = 16;
+
+impl<H: Borrow<Vec<u8>>> Sending<H> {
+    /// Sends as much as the socket takes.
+    fn poll(&mut self, stream: &mut Stream, opened: &Opened, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let head = &self.head.borrow()[self.head_at..];
+            let body_at = usize::from(!head.is_empty());
+            slices[0] = IoSlice::new(head);
+            let filled = body_at + self.body.slices(&mut slices[body_at..]);
+            if filled == 0 {
+                return stream.poll_flush(cx);
+            }
+            let sent = ready!(stream.poll_write_vectored(cx, &slices[..filled]))?;
+            if sent == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            opened.count(ListenerCounter::BytesWritten, sent as u64);
+            opened.info.progressed_at.store(opened.now(), Ordering::Relaxed);
+            let of_head = sent.min(head.len());
+            self.head_at += of_head;
+            self.body.advance(sent - of_head);
+        }
+    }
+}
+
 /// See the module.
 pub(super) struct Wire {
     stream: Stream,
     opened: Arc<Opened>,
     client: Arc<Client>,
+    site: Arc<Site>,
+    /// Hyper has nothing to read and nothing to send: it waits for a request.
+    is_quiet: bool,
+    /// A hit that the client has not taken yet.
+    sending: Option<Box<Sending<Vec<u8>>>>,
     /// None for HTTP/2, which has its own framing.
     guard: Option<Guard>,
     /// Received, and not through the guard; the first bytes are looked at with those that come next.
@@ -126,13 +167,16 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    pub(super) fn new(stream: Stream, opened: Arc<Opened>, client: Arc<Client>) -> Wire {
+    pub(super) fn new(stream: Stream, opened: Arc<Opened>, client: Arc<Client>, site: Arc<Site>) -> Wire {
         let activity = if stream.is_handshaking() { Activity::Handshaking } else { Activity::AwaitingRequest };
         opened.info.set_activity(activity);
         Wire {
             stream,
             opened,
             client,
+            site,
+            is_quiet: true,
+            sending: None,
             guard: Some(Guard::default()),
             raw: Vec::new(),
             passed: Vec::new(),
@@ -172,6 +216,7 @@ impl Wire {
             }
             if begin.len() == PREFACE.len() {
                 self.guard = None;
+                self.is_quiet = false;
                 self.passed = std::mem::take(&mut self.raw);
                 return Poll::Ready(Ok(Version::Http2));
             }
@@ -205,25 +250,14 @@ impl Wire {
     }
 
     /// Reads what is there past the guard straight into `buffer`: what nearly every read comes to, and costs no memory.
-    /// `None` when something has to be kept, which is in `raw` then, or nothing is there.
+    /// Plain requests for pages that are there are answered on the way, while hyper has nothing to do. `None` when
+    /// something has to be kept, which is in `raw` then, or nothing is there.
     fn poll_straight(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBufCursor<'_>) -> Option<Poll<io::Result<()>>> {
-        let Wire { stream, guard, raw, .. } = self;
-        let guard = guard.as_mut()?;
-        let was_in_body = guard.is_in_body();
-        let (read, passed) = worker::with(|worker| {
-            let bytes = match stream.poll_read(cx, &mut worker.input[..]) {
-                Poll::Ready(Ok(bytes)) => bytes,
-                other => return (other, 0),
-            };
-            let input = &worker.input[..bytes];
-            let fits = &input[..bytes.min(buffer.remaining())];
-            // What is refused is looked at again, by who refuses.
-            let passed = if guard.is_upgrading() { 0 } else { guard.try_check(fits) };
-            buffer.put_slice(&fits[..passed]);
-            raw.extend_from_slice(&input[passed..]);
-            (Poll::Ready(Ok(bytes)), passed)
-        });
-        match read {
+        self.guard.as_ref()?;
+        // Taken, because answers need the worker.
+        let mut input = worker::with(|worker| std::mem::take(&mut worker.input));
+        let read = self.stream.poll_read(cx, &mut input);
+        let done = match read {
             Poll::Pending => {
                 self.note_waiting();
                 Some(self.charge().map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending))
@@ -235,16 +269,93 @@ impl Wire {
             }
             Poll::Ready(Ok(bytes)) => {
                 self.noted_traffic(ListenerCounter::BytesRead, bytes);
-                if passed == 0 {
-                    return None;
+                match self.answer_hits(cx, &input[..bytes]) {
+                    Ok(answered) => self.pass_straight(&input[answered..bytes], buffer),
+                    Err(error) => Some(Poll::Ready(Err(error))),
                 }
-                let is_in_body = self.guard.as_ref().is_some_and(Guard::is_in_body);
-                let now = self.opened.now();
-                self.opened.info.commanded_at.store(now, Ordering::Relaxed);
-                let done = self.hurry_body(was_in_body, is_in_body, passed).and_then(|()| self.charge());
-                Some(Poll::Ready(done))
+            }
+        };
+        worker::with(|worker| worker.input = input);
+        done
+    }
+
+    /// Passes on what of `input` the guard lets pass and fits; the rest is kept. `None` when that is all of it.
+    fn pass_straight(&mut self, input: &[u8], buffer: &mut ReadBufCursor<'_>) -> Option<Poll<io::Result<()>>> {
+        let guard = self.guard.as_mut()?;
+        if self.sending.is_some() {
+            // What follows an answer waits until that is sent.
+            self.raw.extend_from_slice(input);
+            return None;
+        }
+        let was_in_body = guard.is_in_body();
+        let fits = &input[..input.len().min(buffer.remaining())];
+        // What is refused is looked at again, by who refuses.
+        let passed = if guard.is_upgrading() { 0 } else { guard.try_check(fits) };
+        buffer.put_slice(&fits[..passed]);
+        self.raw.extend_from_slice(&input[passed..]);
+        if passed == 0 {
+            return None;
+        }
+        self.is_quiet = false;
+        let is_in_body = self.guard.as_ref().is_some_and(Guard::is_in_body);
+        let now = self.opened.now();
+        self.opened.info.commanded_at.store(now, Ordering::Relaxed);
+        Some(Poll::Ready(self.hurry_body(was_in_body, is_in_body, passed).and_then(|()| self.charge())))
+    }
+
+    /// Answers the plain requests for pages that are there that `input` begins with, as long as hyper has nothing to do
+    /// and the client takes the answers: how many bytes they have.
+    fn answer_hits(&mut self, cx: &mut Context<'_>, input: &[u8]) -> io::Result<usize> {
+        if !self.is_quiet {
+            return Ok(0);
+        }
+        let mut head = worker::with(|worker| std::mem::take(&mut worker.page_head));
+        let mut answered = 0;
+        let mut sent = Ok(());
+        while self.sending.is_none()
+            && sent.is_ok()
+            && let Some(guard) = &mut self.guard
+            && let Some(bytes) = guard.whole_head(&input[answered..])
+            && let Some(hit) = self.site.hit(&self.client, &input[answered..answered + bytes], &mut head)
+        {
+            guard.answered();
+            answered += bytes;
+            self.opened.count(ListenerCounter::Requests, 1);
+            self.opened.info.commanded_at.store(self.opened.now(), Ordering::Relaxed);
+            let mut sending = Sending { head: &mut head, head_at: 0, body: hit };
+            match sending.poll(&mut self.stream, &self.opened, cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => sent = Err(error),
+                Poll::Pending => {
+                    let Sending { head, head_at, body } = sending;
+                    self.sending = Some(Box::new(Sending { head: head.split_off(head_at), head_at: 0, body }));
+                    self.wrote(Poll::Pending).is_pending();
+                }
             }
         }
+        worker::with(|worker| worker.page_head = head);
+        sent.map(|()| answered)
+    }
+
+    /// Sends the rest of a hit.
+    fn poll_sending(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(sending) = &mut self.sending else { return Poll::Ready(Ok(())) };
+        let outcome = sending.poll(&mut self.stream, &self.opened, cx);
+        if outcome.is_ready() {
+            self.sending = None;
+            self.opened.info.set_activity(Activity::AwaitingRequest);
+        }
+        outcome
+    }
+
+    /// Notes, when hyper has sent all that it had, whether it waits for a request.
+    fn note_quiet(&mut self) {
+        self.is_quiet = self.guard.as_ref().is_some_and(|guard| {
+            guard.is_between()
+                && guard.heads() == self.client.requests()
+                && self.passed.is_empty()
+                && !self.client.is_busy()
+        });
     }
 
     fn noted_traffic(&mut self, counter: ListenerCounter, bytes: usize) {
@@ -272,8 +383,26 @@ impl Wire {
         info.set_activity(activity);
     }
 
-    /// What may be read now, from the guard. `Ok(false)`: more has to arrive.
-    fn pass(&mut self) -> io::Result<bool> {
+    /// What may be read now, from the guard. `Ok(false)`: more has to arrive, or an answer to be sent.
+    fn pass(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        if self.is_quiet && !self.raw.is_empty() && self.opened.info.kicked() != Kick::Head {
+            let mut raw = std::mem::take(&mut self.raw);
+            let answered = self.answer_hits(cx, &raw)?;
+            raw.drain(..answered);
+            self.raw = if raw.is_empty() { Vec::new() } else { raw };
+            if self.sending.is_some() {
+                return Ok(false);
+            }
+        }
+        if self.passes()? {
+            self.is_quiet = false;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// The same without answers.
+    fn passes(&mut self) -> io::Result<bool> {
         let Some(guard) = &mut self.guard else {
             self.passed = std::mem::take(&mut self.raw);
             self.passed_at = 0;
@@ -343,7 +472,9 @@ impl Wire {
 
     /// Takes account of what is kept.
     fn charge(&mut self) -> io::Result<()> {
-        let owned = self.raw.capacity() + self.passed.capacity() + self.early.capacity() + self.stream.owned_bytes();
+        let sending = self.sending.as_ref().map_or(0, |sending| sending.head.capacity());
+        let kept = self.raw.capacity() + self.passed.capacity() + self.early.capacity();
+        let owned = kept + sending + self.stream.owned_bytes();
         if owned == self.charged_bytes {
             return Ok(());
         }
@@ -362,6 +493,7 @@ impl Wire {
 
     /// Sends what goes before everything else.
     fn poll_early(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_sending(cx))?;
         if let Some(early) = self.client.take_early() {
             self.early.extend_from_slice(&early);
         }
@@ -421,11 +553,20 @@ impl Read for Wire {
                 // Nothing that comes after it is a request.
                 return Poll::Pending;
             }
+            // Nobody is read from who does not take his answers.
+            let sending = this.poll_sending(cx);
+            if sending.is_pending() {
+                this.charge()?;
+            }
             match this.opened.info.kicked() {
                 Kick::None | Kick::Stop | Kick::Head => {}
                 _ => return Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             }
-            if this.pass()? {
+            ready!(sending)?;
+            if this.pass(cx)? {
+                continue;
+            }
+            if this.sending.is_some() {
                 continue;
             }
             if this.is_deaf {
@@ -440,7 +581,7 @@ impl Read for Wire {
             if is_first && let Some(passed) = this.poll_straight(cx, &mut buffer) {
                 return passed;
             }
-            if is_first && !this.raw.is_empty() {
+            if is_first && (!this.raw.is_empty() || this.is_quiet) {
                 continue;
             }
             let filled = this.poll_fill(cx);
@@ -479,11 +620,14 @@ impl Write for Wire {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         ready!(this.poll_early(cx))?;
+        this.note_quiet();
         this.stream.poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        this.is_quiet = false;
+        ready!(this.poll_sending(cx))?;
         ready!(this.stream.poll_close(cx));
         this.stream.shutdown_write()?;
         if !this.is_refused {
