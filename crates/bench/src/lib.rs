@@ -9,6 +9,7 @@
 //! | `bench replay` | a recorded trace: hit ratio by request and by byte |
 //! | `bench cache-set-get-delete` | a Drupal site's cache, over TCP beside a UNIX socket |
 //! | `bench records` | records in a database: through Nuthatch, beside a cache, and directly |
+//! | `bench pages` | readers of a web site: JMeter's table |
 //! | `bench compare` | Nuthatch beside a memcached, all measures, written down with their commands |
 #![forbid(unsafe_code)]
 
@@ -18,9 +19,11 @@ mod bins;
 mod compare;
 mod failure;
 mod flags;
+mod http;
 mod keys;
 mod launch;
 mod load;
+mod pages;
 mod pipe;
 mod process;
 mod progress;
@@ -39,6 +42,7 @@ use flags::Asked;
 
 pub use bins::{Column, Table};
 pub use failure::Failure;
+pub use pages::PagesTable;
 pub use records::{Records, Way};
 pub use replay::Replayed;
 pub use report::{Latency, Report, Server};
@@ -52,6 +56,7 @@ pub fn run(args: Vec<OsString>) -> Result<(), Failure> {
         Some((verb, rest)) if verb == "replay" => with(rest, replay),
         Some((verb, rest)) if verb == "cache-set-get-delete" => with(rest, cache_set_get_delete),
         Some((verb, rest)) if verb == "records" => with(rest, records),
+        Some((verb, rest)) if verb == "pages" => with(rest, pages),
         Some((verb, rest)) if verb == "compare" => with(rest, compare),
         _ => load(&args),
     }
@@ -89,6 +94,18 @@ fn cache_set_get_delete(settings: &bins::Settings) -> Result<(), Failure> {
 fn records(settings: &records::Settings) -> Result<(), Failure> {
     let records = records::run(settings)?;
     print(&if settings.json() { json(&records) } else { records.text() })
+}
+
+fn pages(settings: &pages::Settings) -> Result<(), Failure> {
+    let table = pages::run(settings)?;
+    print(&if settings.json() { json(&table) } else { table.text() })?;
+    match &table.first_problem {
+        None => Ok(()),
+        Some(problem) => Err(Failure::run(format!(
+            "bench: {} of {} pages failed; the first: {problem}",
+            table.errors, table.samples
+        ))),
+    }
 }
 
 fn compare(settings: &compare::Settings) -> Result<(), Failure> {

@@ -32,6 +32,21 @@ impl Usage {
     }
 }
 
+impl Usage {
+    /// Of process `pid` and those that it started, and they.
+    pub(crate) fn of_family(pid: u32) -> Result<Usage, Failure> {
+        let mut sum = Usage::of(pid)?;
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        for child in children.split_whitespace().filter_map(|child| child.parse().ok()) {
+            // One that ended meanwhile has nothing to tell.
+            let Ok(usage) = Usage::of_family(child) else { continue };
+            sum.cpu_ns += usage.cpu_ns;
+            sum.resident_bytes += usage.resident_bytes;
+        }
+        Ok(sum)
+    }
+}
+
 /// CPU time of this process in nanoseconds, threads that have ended included.
 pub(crate) fn own_cpu_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);

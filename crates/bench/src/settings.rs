@@ -33,7 +33,7 @@ pub(crate) enum Stop {
 #[command(
     name = "nuthatch bench",
     override_usage = "nuthatch bench [FLAGS]\n       nuthatch bench replay TRACE [FLAGS]\n       \
-                      nuthatch bench cache-set-get-delete [FLAGS]\n       nuthatch bench compare [FLAGS]",
+                      nuthatch bench cache-set-get-delete [FLAGS]\n       nuthatch bench pages [FLAGS] URL...\n       nuthatch bench compare [FLAGS]",
     about = "Loads a memcached-compatible server and prints throughput, latency and hits. Without flags: 50 connections to\n\
              127.0.0.1:11211 for 10 seconds, one set for ten gets, 100000 keys with values of 100 bytes.",
     after_help = "The exit status is 1 if an answer was an error or a value was wrong. The other commands have a --help\n\

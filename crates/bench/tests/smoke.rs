@@ -2,7 +2,8 @@
 
 use std::process::{Command, Output};
 
-use nuthatch_bench::{Replayed, Report, Table};
+use nuthatch_bench::{PagesTable, Replayed, Report, Table};
+use nuthatch_testkit::origin::Origin;
 use nuthatch_testkit::spawn::nuthatch_binary;
 use nuthatch_testkit::{Address, Launch, Spawned};
 
@@ -237,4 +238,27 @@ fn help_tells_of_every_mode() {
     assert!(help(&["--help"]).contains("--server-pid <PID>"));
     assert!(help(&["replay", "--help"]).contains("Usage: nuthatch bench replay [OPTIONS] <TRACE>"));
     assert!(help(&["cache-set-get-delete", "-h"]).contains("--entries <N>"));
+}
+
+#[test]
+fn readers_of_a_site_are_told_of_in_jmeters_table() {
+    let origin = Origin::start(|request, answer| {
+        let status = if request.target.starts_with("/none") { "404 Not Found" } else { "200 OK" };
+        answer.reply(status, &[], "page".repeat(256));
+    });
+    let pages = [format!("{}/a", origin.url()), format!("{}/b?c", origin.url())];
+    let words = ["pages", "-t", "3", "-n", "5", "-p", "2", "--ramp-up", "10ms", &pages[0], &pages[1]];
+    let table: PagesTable = json(&bench(&[&words[..], &["--json"]].concat()));
+    assert_eq!((table.samples, table.errors, table.first_problem), (30, 0, None));
+    assert!(table.min_ms > 0.0 && table.min_ms <= table.median_ms && table.p90_ms <= table.max_ms);
+    assert!(table.kb_per_second >= table.throughput, "each page has 1 kB and a head");
+    assert_eq!((origin.count(), origin.connections()), (30, 3));
+    assert!(origin.requests().iter().any(|request| request.target == "/b?c"), "pages are chosen by chance");
+
+    let gone = format!("{}/none", origin.url());
+    let output = bench(&["pages", "-t", "1", "-n", "4", &gone]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("100.0 %"), "{output:?}");
+    let said = format!("nuthatch: bench: 4 of 4 pages failed; the first: {gone}: status 404\n");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), said);
 }

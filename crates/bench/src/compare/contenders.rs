@@ -30,6 +30,10 @@ pub(crate) enum Who {
     Rows,
     /// Records in a database alone.
     Direct,
+    /// Caches in front of a web site.
+    Nginx,
+    Varnish,
+    Squid,
     /// No server: what would be best.
     Ideal,
 }
@@ -49,6 +53,9 @@ impl Who {
             Who::Aside => "S2 cache-aside",
             Who::Rows => "S3 rows",
             Who::Direct => "S4 database",
+            Who::Nginx => "nginx",
+            Who::Varnish => "varnish",
+            Who::Squid => "squid",
             Who::Ideal => "ideal",
         }
     }
@@ -212,8 +219,8 @@ impl Contenders {
                 words.extend(["--maxmemory".to_owned(), format!("{}mb", start.memory_mib)]);
                 words.extend(["--maxmemory-policy", "allkeys-lru"].map(str::to_owned));
             }
-            Who::Twemproxy | Who::Router | Who::Tier | Who::Ideal => {
-                unreachable!("what stands before a fleet is started with its configuration file, by `fronts`")
+            Who::Twemproxy | Who::Router | Who::Tier | Who::Nginx | Who::Varnish | Who::Squid | Who::Ideal => {
+                unreachable!("what has a configuration file is started by `fronts` or `pages`")
             }
             Who::Objects | Who::Aside | Who::Rows | Who::Direct => {
                 unreachable!("ways to records are several servers, started by `records`")

@@ -11,7 +11,9 @@ mod fleet;
 mod fronts;
 mod items;
 mod measure;
+mod origin;
 mod outage;
+mod pages;
 mod plot;
 mod records;
 mod reference;
@@ -33,8 +35,9 @@ use write::Table;
 #[command(
     name = "nuthatch bench compare",
     about = "Measures Nuthatch beside a memcached on this machine, in turns: CPU time per request, throughput, latency, items\n\
-             held, memory, misses on traces, start; what stands before a fleet; rows of databases. Writes a page with the commands and pictures. It starts and ends all\n\
-             servers itself, on loopback, and takes about an hour."
+             held, memory, misses on traces, start; what stands before a fleet; pages beside nginx, Varnish and Squid; rows of\n\
+             databases. Writes a page with the commands and pictures. It starts and ends all servers itself, on loopback, and\n\
+             takes more than an hour."
 )]
 pub(crate) struct Settings {
     /// the memcached to compare with
@@ -58,7 +61,7 @@ pub(crate) struct Settings {
     /// make what is filled and replayed N times smaller, to try the comparison itself
     #[arg(long, value_name = "N", default_value = "1", value_parser = number::<u32>(1..=1000))]
     shrink: u32,
-    /// of cpu,throughput,latency,items,traces,change,expiry,start,drupal,reference,fleet,rows, such as cpu,traces
+    /// of cpu,throughput,latency,items,traces,change,expiry,start,drupal,reference,fleet,pages,rows, such as cpu,traces
     #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = part)]
     only: Vec<String>,
     /// databases of rows: some of sqlite,mariadb,postgres, such as sqlite; left out: those installed
@@ -88,6 +91,8 @@ const PARTS: &[Part] = &[
     Part { name: "fleet", run: fleet::local },
     Part { name: "fleet", run: fleet::moved },
     Part { name: "fleet", run: outage::outage },
+    Part { name: "pages", run: pages::pages },
+    Part { name: "pages", run: pages::together },
     Part { name: "rows", run: records::sqlite },
     Part { name: "rows", run: records::mariadb },
     Part { name: "rows", run: records::postgres },
@@ -147,7 +152,7 @@ mod tests {
         assert_eq!(
             read(&["--only", "cpus"]).unwrap_err(),
             "bench: --only cpus: expected some of \
-             cpu,throughput,latency,items,traces,change,expiry,start,drupal,reference,fleet,rows"
+             cpu,throughput,latency,items,traces,change,expiry,start,drupal,reference,fleet,pages,rows"
         );
         let help = flags::help::<Settings>();
         assert!(help.contains(&part_names().join(",")), "help names every part");

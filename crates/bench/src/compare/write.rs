@@ -93,7 +93,7 @@ pub(crate) struct Table {
     pub(crate) text: String,
     pub(crate) who: Vec<Who>,
     pub(crate) rows: Vec<Row>,
-    pub(crate) summary: Option<Summary>,
+    pub(crate) summary: Vec<Summary>,
     pub(crate) commands: Vec<String>,
     pub(crate) chart: Option<Chart>,
     /// What the picture is of, if not of the rows.
@@ -129,7 +129,7 @@ impl Table {
             text,
             who,
             rows: Vec::new(),
-            summary: None,
+            summary: Vec::new(),
             commands: Vec::new(),
             chart: None,
             course: None,
@@ -161,7 +161,7 @@ impl Table {
 
     fn markdown(&self, contenders: &Contenders) -> String {
         let has_limit = self.who.contains(&Who::Bare);
-        let has_bar = self.summary.is_some() || self.rows.iter().any(|row| row.bar.is_some());
+        let has_bar = !self.summary.is_empty() || self.rows.iter().any(|row| row.bar.is_some());
         let names: Vec<String> = self.who.iter().map(|&who| contenders.name(who)).collect();
         let mut text = format!("## {}\n\n{}\n\n", self.title, self.text);
         if let Some(chart) = self.chart {
@@ -187,7 +187,7 @@ impl Table {
             }
             let _ = writeln!(text, "| {} |", cells.join(" | "));
         }
-        if let Some(Summary { name, ratio, bar }) = &self.summary {
+        for Summary { name, ratio, bar } in &self.summary {
             let mut cells = vec![name.clone()];
             cells.extend(self.who.iter().map(|_| String::new()));
             cells.extend(judged(Some(*ratio), Some(*bar)));
