@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use nuthatch_store::{Handle, Seconds};
 
+use crate::door::ResultCode;
 use crate::rules::UnixSeconds;
 use crate::ticks::Ticks;
 
@@ -53,4 +54,6 @@ pub enum Count {
     TooLarge,
     /// A request was sent to an origin.
     Fetched,
+    /// A request was answered.
+    Answered(ResultCode),
 }

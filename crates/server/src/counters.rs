@@ -92,6 +92,26 @@ counters! {
 }
 
 counters! {
+    /// Counted per pool that a page listener serves, and worker: answers, each in one of these, by what the access log calls it.
+    PageCounter {
+        MemHits "page_mem_hits" "answers" "Pages served from memory, fresh (TCP_MEM_HIT).";
+        ImsHits "page_ims_hits" "answers" "304 answered from memory (TCP_IMS_HIT).";
+        StaleHits "page_stale_hits" "answers" "Pages served from memory, stale, while refreshed or since the client takes it (TCP_STALE_HIT).";
+        Misses "page_misses" "answers" "Pages asked for at the origin and, if they may be, stored (TCP_MISS).";
+        Passes "page_passes" "answers" "Requests passed on to the origin whose answer nobody else gets (TCP_MISS).";
+        Collapsed "page_collapsed" "answers" "Pages that came with another client's fetch (TCP_CF_MISS).";
+        ClientRefreshes "page_client_refreshes" "answers" "Pages asked for at the origin because the client wanted that (TCP_CLIENT_REFRESH_MISS).";
+        RefreshedUnmodified "page_refresh_unmodified" "answers" "Stale pages that the origin said still hold (TCP_REFRESH_UNMODIFIED).";
+        RefreshedModified "page_refresh_modified" "answers" "Stale pages for which the origin had another (TCP_REFRESH_MODIFIED).";
+        RefreshFailed "page_refresh_fail_old" "answers" "Stale pages that were served because the origin failed (TCP_REFRESH_FAIL_OLD).";
+        OnlyIfCached "page_offline_hits" "answers" "504 because only what is in memory was wanted, and it was not there (TCP_OFFLINE_HIT).";
+        Denied "page_denied" "answers" "Requests refused (TCP_DENIED).";
+        Tunnels "page_tunnels" "answers" "Connections handed over to another protocol (TCP_TUNNEL).";
+        Others "page_others" "answers" "Requests answered here without a page, purges above all (NONE_NONE).";
+    }
+}
+
+counters! {
     /// Counted per listener and worker.
     ListenerCounter {
         Opened "total_connections" "connections" "Connections handed to a worker since the start.";
@@ -287,6 +307,7 @@ pub fn reference() -> String {
     );
     let tables = [
         ("Per pool", PoolCounter::TABLE),
+        ("Per pool of a page listener", PageCounter::TABLE),
         ("Per pool with a backend", TierCounter::TABLE),
         ("Per listener", ListenerCounter::TABLE),
     ];
@@ -386,7 +407,7 @@ mod tests {
 
     #[test]
     fn the_tables_name_each_counter_once_and_say_what_it_is() {
-        for table in [PoolCounter::TABLE, TierCounter::TABLE, ListenerCounter::TABLE] {
+        for table in [PoolCounter::TABLE, PageCounter::TABLE, TierCounter::TABLE, ListenerCounter::TABLE] {
             for (at, row) in table.iter().enumerate() {
                 assert!(!row.name.is_empty() && !row.unit.is_empty() && row.help.ends_with('.'), "{row:?}");
                 assert!(table[..at].iter().all(|other| other.name != row.name), "{} is named twice", row.name);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use nuthatch_store::{Config, Events, EvictedItem, Handle, Stats, Store};
 
 use crate::clock::Clock;
-use crate::counters::{Counters, PoolCounter};
+use crate::counters::{Counters, PageCounter, PoolCounter};
 use crate::exec::{CLASS, ttl_shown};
 use crate::log::Log;
 use crate::memory_file;
@@ -26,6 +26,8 @@ pub(crate) struct Pool {
     pub(crate) name: String,
     pub(crate) store: Arc<Store>,
     pub(crate) counters: Arc<Counters<PoolCounter>>,
+    /// What its pages were answered with.
+    pub(crate) page_counters: Counters<PageCounter>,
     /// Where its items stay over a restart.
     pub(crate) file: Option<PathBuf>,
     /// Which of its pages are being fetched.
@@ -67,6 +69,7 @@ impl Pool {
             name: settings.name.clone(),
             store,
             counters: books.pools.open(),
+            page_counters: Counters::default(),
             file: settings.file.clone(),
             pages: nuthatch_pages::door::Shared::default(),
             baseline: Mutex::default(),
@@ -83,8 +86,9 @@ impl Pool {
         stats
     }
 
-    /// Starts the store's totals from zero.
+    /// Starts the store's totals from zero, and what its pages were answered with.
     pub(crate) fn reset(&self) {
+        self.page_counters.reset();
         *self.baseline.lock().unwrap_or_else(PoisonError::into_inner) = self.store.stats();
     }
 }

@@ -82,6 +82,12 @@ pub(crate) struct Live {
 }
 
 impl Live {
+    /// Is a pool one that a page listener serves?
+    pub(crate) fn serves_pages(&self, pool: &Pool) -> bool {
+        let listeners = self.settings.listeners.iter().filter(|listener| listener.http.is_some());
+        listeners.into_iter().any(|listener| self.pools.get(listener.pool).is_some_and(|own| own.number == pool.number))
+    }
+
     /// Every pool there is, also those that are leaving.
     pub(crate) fn all_pools(&self) -> Vec<Arc<Pool>> {
         self.pools.iter().cloned().chain(self.leaving.iter().filter_map(Weak::upgrade)).collect()

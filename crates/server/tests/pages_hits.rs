@@ -241,4 +241,12 @@ fn hits_are_in_the_access_log_and_in_the_counters() {
     );
     let mut memcached = Client::connect(&server);
     assert_eq!((memcached.number("cmd_get"), memcached.number("get_hits")), (3, 2));
+    // One that is no plain hit is counted and logged in the same way.
+    client.ask("GET", "/text", &["If-None-Match: W/\"a\""]);
+    client.ask("PURGE", "/text", &[]);
+    for (name, expected) in
+        [("page_mem_hits", 2), ("page_ims_hits", 1), ("page_misses", 1), ("page_others", 1), ("page_denied", 0)]
+    {
+        assert_eq!(memcached.stat("stats pools", &format!("default:{name}")), expected.to_string(), "{name}");
+    }
 }

@@ -136,6 +136,7 @@ impl Site {
         client.count_request();
         self.house.count(Count::Lookup, 1);
         self.house.count(Count::Hit, 1);
+        self.house.count(Count::Answered(ResultCode::MemHit), 1);
         let entry = self.log.as_ref().map(|log| {
             let url = format!("{scheme}://{}{}", shown(plain.host), shown(plain.target));
             let asking = Asking { method: "GET", url, referer: plain.referer, user_agent: plain.user_agent };

@@ -228,6 +228,7 @@ impl Site {
         entry: Option<Box<Entry>>,
     ) -> Response<PageBody> {
         let status = response.status();
+        self.house.count(Count::Answered(how.code), 1);
         if let Some(mut entry) = entry {
             let content_type = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
             entry.answered(status.as_u16(), how.code, content_type);

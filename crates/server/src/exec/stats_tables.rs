@@ -12,7 +12,7 @@ use nuthatch_store::{Cursor, Stats};
 
 use super::stats::{Sink, YesNo};
 use super::{CLASS, Exec};
-use crate::counters::{Counter, ListenerCounter as L, PoolCounter as P, TierCounter};
+use crate::counters::{Counter, ListenerCounter as L, PageCounter, PoolCounter as P, TierCounter};
 use crate::settings::{Address, VERSION};
 use crate::shared::{Listener, Peer, Registry};
 use crate::tier::Tier;
@@ -422,6 +422,11 @@ pub(crate) fn pools(exec: &Exec<'_>, sink: &mut Sink<'_>) {
         let name = &pool.name;
         for (index, row) in P::TABLE.iter().enumerate() {
             sink.stat_of(name, row.name, pool.counters.sum_at(index));
+        }
+        if exec.live.serves_pages(&pool) {
+            for (index, row) in PageCounter::TABLE.iter().enumerate() {
+                sink.stat_of(name, row.name, pool.page_counters.sum_at(index));
+            }
         }
         let stats = pool.stats();
         for (row, value) in [

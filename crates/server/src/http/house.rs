@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use nuthatch_pages::door::ResultCode;
 use nuthatch_pages::rules::UnixSeconds;
 use nuthatch_pages::{Count, House, Ticks};
 use nuthatch_store::{Handle, NEVER, Seconds};
 
-use crate::counters::PoolCounter;
+use crate::counters::{PageCounter, PoolCounter};
 use crate::log::Level;
 use crate::pool::Pool;
 use crate::worker;
@@ -45,6 +46,10 @@ impl House for PageHouse {
 
     fn count(&self, what: Count, by: u64) {
         let counter = match what {
+            Count::Answered(code) => {
+                let counter = page_counter(code);
+                return worker::with(|worker| self.pool.page_counters.add(worker.number, counter, by));
+            }
             Count::Lookup => PoolCounter::GetCommands,
             Count::Hit => PoolCounter::GetHits,
             Count::Miss => PoolCounter::GetMisses,
@@ -59,5 +64,25 @@ impl House for PageHouse {
 
     fn warn(&self, line: fmt::Arguments<'_>) {
         worker::with(|worker| worker.shared.log.line(Level::Warning, line));
+    }
+}
+
+/// Where an answer is counted.
+fn page_counter(code: ResultCode) -> PageCounter {
+    match code {
+        ResultCode::MemHit => PageCounter::MemHits,
+        ResultCode::ImsHit => PageCounter::ImsHits,
+        ResultCode::Miss => PageCounter::Misses,
+        ResultCode::MissPass => PageCounter::Passes,
+        ResultCode::CollapsedMiss => PageCounter::Collapsed,
+        ResultCode::ClientRefreshMiss => PageCounter::ClientRefreshes,
+        ResultCode::RefreshUnmodified => PageCounter::RefreshedUnmodified,
+        ResultCode::RefreshModified => PageCounter::RefreshedModified,
+        ResultCode::RefreshFailOld => PageCounter::RefreshFailed,
+        ResultCode::StaleHit => PageCounter::StaleHits,
+        ResultCode::Denied => PageCounter::Denied,
+        ResultCode::OffHit => PageCounter::OnlyIfCached,
+        ResultCode::Tunnel => PageCounter::Tunnels,
+        ResultCode::None => PageCounter::Others,
     }
 }
