@@ -48,6 +48,7 @@ packages=(
     nginx-light
     apache2-bin                         # httpd and its modules without the service
     nutcracker                          # twemproxy
+    wrk chromium                        # readers of pages
     etcd-server                         # keeps lists of servers
     mariadb-server mariadb-client       # tables behind a pool; each test starts its own
     postgresql-15
@@ -107,10 +108,10 @@ install_packages() {
         say "all Debian packages are in place"
         return
     fi
-    for port in 80 2379 3306 5432 6379 11211 22121; do
+    for port in 80 2379 3128 3306 5432 6081 6379 11211 22121; do
         listening "$port" || ports+=("$port")
     done
-    for service in memcached nginx apache2 nutcracker etcd redis-server mariadb postgresql; do
+    for service in memcached nginx apache2 nutcracker etcd redis-server mariadb postgresql varnish varnishncsa squid; do
         [ -e "/lib/systemd/system/$service.service" ] || [ -e "/etc/init.d/$service" ] || services+=("$service")
     done
 
@@ -239,6 +240,12 @@ memcached_source() {
     rm -rf "$place/apt"
 }
 
+# A judge of HTTP/2 servers.
+h2spec() {
+    mkdir -p "$clients/go"
+    GOFLAGS= GOBIN="$clients/go" go install "github.com/summerwind/h2spec/cmd/h2spec@$(cat "$root/clients/go/h2spec.txt")"
+}
+
 install_clients() {
     if ! install_memcached; then
         say "memcached $memcached_version cannot be fetched from $(debian_mirror) or built; the tests of Debian's own memcached are run instead"
@@ -249,6 +256,7 @@ install_clients() {
     once "node clients" "$root/clients/node/package.json" -- node_clients
     once "java clients" "$root/clients/java/pom.xml" "$root"/clients/java/src/main/java/*.java -- java_clients
     once "go clients" "$root/clients/go/go.mod" "$root/clients/go/go.sum" "$root"/clients/go/*.go -- go_clients
+    once "h2spec" "$root/clients/go/h2spec.txt" -- h2spec
 }
 
 case $what in
@@ -257,7 +265,8 @@ case $what in
     clients) install_clients ;;
     bench)
         packages=(gcc libc6-dev make libevent-dev xz-utils memcached libmemcached-tools redis-server nutcracker util-linux
-            mariadb-server mariadb-client postgresql-15)
+            mariadb-server mariadb-client postgresql-15
+            nginx-light varnish squid wrk)
         install_packages
         if ! install_memcached; then
             say "memcached $memcached_version cannot be fetched from $(debian_mirror) or built; Debian's own memcached is compared with"

@@ -4,50 +4,14 @@
 mod common;
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use common::pages::{pages_of, serve, settings_with};
+use common::program::Program;
 use common::tls::Authority;
 use common::{Client, address, eventually, start};
-use nuthatch_pages::origin::OriginSettings;
 use nuthatch_server::Running;
-use nuthatch_server::settings::{HttpSettings, PagesSettings};
 use nuthatch_testkit::origin::Origin;
-use tempfile::TempDir;
-
-/// A program that is killed if the test ends first.
-struct Program {
-    child: Child,
-    port: u16,
-    folder: TempDir,
-}
-
-impl Program {
-    /// Starts what `command` makes of a folder and a port, and waits until it listens.
-    fn start(command: impl FnOnce(&TempDir, u16) -> Command) -> Program {
-        let folder = tempfile::tempdir().expect("a folder");
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
-        let mut command = command(&folder, port);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().expect("the program is installed");
-        eventually(|| TcpStream::connect(("127.0.0.1", port)).is_ok());
-        Program { child, port, folder }
-    }
-
-    fn settings(&self) -> HttpSettings {
-        let server = format!("http://127.0.0.1:{}", self.port).parse().expect("an address");
-        let origin = OriginSettings { name: "program".to_owned(), servers: vec![server], ..OriginSettings::default() };
-        HttpSettings { origin, pages: PagesSettings::default() }
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// What curl prints with these arguments.
 fn curl(arguments: &[&str]) -> String {

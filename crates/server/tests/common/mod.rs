@@ -4,6 +4,7 @@
 pub(crate) mod backend;
 pub(crate) mod binary;
 pub(crate) mod pages;
+pub(crate) mod program;
 pub(crate) mod tls;
 
 use std::io::{Read, Write};
