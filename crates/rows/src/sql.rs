@@ -80,6 +80,11 @@ impl Statements {
         format!("SELECT {all} FROM {table}{keys}{lock}")
     }
 
+    /// Locks rows against writers, as MySQL and MariaDB write it in all their versions.
+    pub(crate) fn lock_shared(&self, count: usize) -> String {
+        format!("SELECT {} FROM {}{} LOCK IN SHARE MODE", self.keys.join(", "), self.table, self.where_keys(count))
+    }
+
     /// Parameters: the bounds that there are, then `now` if rows expire, then the limit.
     pub(crate) fn range(&self, from: Option<bool>, to: Option<bool>) -> String {
         let key = &self.keys[0];

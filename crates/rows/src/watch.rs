@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use crate::shared::Shared;
 
 /// How many numbers of own changes are remembered until they are heard of.
@@ -44,7 +46,19 @@ pub(crate) struct Watchers {
     /// In microseconds and one more; 0: none was seen.
     lag: AtomicI64,
     stamps: Mutex<(HashSet<i64>, VecDeque<i64>)>,
+    doubts: Mutex<Doubts>,
+    doubted: Notify,
 }
+
+/// What was told and may not be visible yet. Kept where the database tells of changes before that.
+#[derive(Debug, Default)]
+pub(crate) struct Doubts {
+    pub(crate) keys: HashSet<Vec<u8>>,
+    pub(crate) all: bool,
+}
+
+/// More keys than this are as good as all.
+const DOUBTS_MAX: usize = 64 * 1024;
 
 impl Watchers {
     pub(crate) fn add(&self, listener: Listener) {
@@ -117,6 +131,48 @@ impl Watchers {
             if order.len() > STAMPS_MAX {
                 order.pop_front().map(|oldest| set.remove(&oldest));
             }
+        }
+    }
+
+    /// How own changes ended is not known: they may be made later than anyone thinks, so none that is heard of from now on is
+    /// taken for an own one, and these keys are told of again once that is known.
+    pub(crate) fn disown<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
+        self.session.store(0, Ordering::Release);
+        let mut own = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
+        own.0.clear();
+        own.1.clear();
+        drop(own);
+        if self.anyone() {
+            keys.for_each(|key| self.doubt(key.to_vec()));
+        }
+    }
+
+    /// This row may be visible as it was for a while yet.
+    pub(crate) fn doubt(&self, key: Vec<u8>) {
+        let mut doubts = self.doubts.lock().unwrap_or_else(PoisonError::into_inner);
+        if doubts.keys.len() < DOUBTS_MAX {
+            doubts.keys.insert(key);
+        } else {
+            doubts.keys.clear();
+            doubts.all = true;
+        }
+        self.doubted.notify_one();
+    }
+
+    /// Any row may be.
+    pub(crate) fn doubt_all(&self) {
+        self.doubts.lock().unwrap_or_else(PoisonError::into_inner).all = true;
+        self.doubted.notify_one();
+    }
+
+    /// What there are doubts of, once there are any; they are the caller's then.
+    pub(crate) async fn doubts(&self) -> Doubts {
+        loop {
+            let doubts = std::mem::take(&mut *self.doubts.lock().unwrap_or_else(PoisonError::into_inner));
+            if doubts.all || !doubts.keys.is_empty() {
+                return doubts;
+            }
+            self.doubted.notified().await;
         }
     }
 

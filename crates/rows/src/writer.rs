@@ -149,6 +149,7 @@ impl Writer {
                 self.open_lost();
             }
             if failed.perhaps {
+                self.shared.watchers.disown(changes.iter().map(|change| change.op.key()));
                 let error = self.attached.fault(failed.fault);
                 break Error::Unknown(format!("whether it was written is not known: {error}"));
             }
@@ -275,6 +276,7 @@ impl Writer {
                 self.shared.counters.changes_committed.add(changes);
             }
             Err(_) => {
+                self.shared.watchers.disown(std::iter::empty());
                 self.open_lost();
                 self.attached.lose();
             }

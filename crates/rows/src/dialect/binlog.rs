@@ -2,7 +2,8 @@
 //!
 //! Rows are told where the log has them (`binlog_format = ROW`, or the statements of `MIXED` that are logged as rows); a
 //! statement that is logged as text could have changed any row. A change to the table's definition ends the reading, which begins
-//! again with the new one. The server says something at least every second, so that a connection that died is noticed.
+//! again with the new one. The log tells of a change a moment before it is visible; [`settled`] tells of it again once it is.
+//! The server says something at least every second, so that a connection that died is noticed.
 //!
 //! Needs the privileges `REPLICATION SLAVE` and `REPLICATION CLIENT` (MariaDB 10.5: `BINLOG MONITOR`).
 
@@ -17,7 +18,7 @@ use mysql_async::binlog::value::BinlogValue;
 use mysql_async::prelude::Queryable;
 use mysql_async::{BinlogStreamRequest, Conn, Opts};
 
-use super::{drive, mysql};
+use super::{drive, mysql, settled};
 use crate::cell::{Cell, Kind};
 use crate::layout::Layout;
 use crate::shared::Shared;
@@ -51,6 +52,30 @@ async fn follow(shared: &Shared) -> Result<Infallible, String> {
 
     let Some(layout) = shared.layout.get() else { return Err(format!("{}: it was not seen yet", shared.place())) };
     let places = places(shared, layout, &mut conn).await.map_err(said)?;
+    let again = mysql::opts(&shared.settings).map_err(|error| error.to_string())?;
+    tokio::select! {
+        ended = read(shared, layout, &places, conn) => ended,
+        ended = settled::tell_again(shared, layout, again) => ended,
+    }
+}
+
+/// Where the log ends, for a snapshot of the data that has everything before it and nothing behind it, where the server tells of
+/// such a place (MariaDB's and Percona's `binlog_snapshot_file`).
+async fn snapshot(conn: &mut Conn) -> Result<Option<(String, u64)>, mysql_async::Error> {
+    conn.query_drop("START TRANSACTION WITH CONSISTENT SNAPSHOT").await?;
+    let status: Vec<(String, String)> = conn.query("SHOW STATUS LIKE 'binlog\\_snapshot\\_%'").await?;
+    conn.query_drop("ROLLBACK").await?;
+    let named =
+        |wanted: &str| status.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value);
+    let position = named("binlog_snapshot_position").and_then(|position| position.parse().ok());
+    Ok(named("binlog_snapshot_file").filter(|file| !file.is_empty()).cloned().zip(position))
+}
+
+async fn end(shared: &Shared, conn: &mut Conn) -> Result<(String, u64), String> {
+    let said = |error: mysql_async::Error| format!("the binary log of {}: {error}", shared.settings.database);
+    if let Some(place) = snapshot(conn).await.map_err(said)? {
+        return Ok(place);
+    }
     let status: Option<mysql_async::Row> = match conn.query_first("SHOW MASTER STATUS").await {
         Ok(status) => status,
         // MySQL 8.4 calls it otherwise.
@@ -64,6 +89,14 @@ async fn follow(shared: &Shared) -> Result<Infallible, String> {
     let (Some(file), Some(position)) = (file, position) else {
         return Err(format!("{} does not say where its binary log ends", shared.settings.database));
     };
+    // What is in the log already may not be visible yet.
+    shared.watchers.doubt_all();
+    Ok((file, position))
+}
+
+async fn read(shared: &Shared, layout: &Layout, places: &Places, mut conn: Conn) -> Result<Infallible, String> {
+    let said = |error: mysql_async::Error| format!("the binary log of {}: {error}", shared.settings.database);
+    let (file, position) = end(shared, &mut conn).await?;
     conn.query_drop(HEARTBEAT).await.map_err(said)?;
 
     // Replicas are told apart by their number; a random one is unlikely to be taken.
@@ -95,14 +128,15 @@ async fn follow(shared: &Shared) -> Result<Infallible, String> {
                     && *map.table_name_raw() == *places.table.as_bytes()
                 {
                     shared.watchers.set_lag(age(event.header().timestamp()));
-                    tell_rows(shared, layout, &places, &rows, map);
+                    tell_rows(shared, layout, places, &rows, map);
                 }
             }
-            Some(EventData::QueryEvent(query)) => match statement(&query.query(), &places) {
+            Some(EventData::QueryEvent(query)) => match statement(&query.query(), places) {
                 Meant::Nothing => {}
                 Meant::Rows => {
                     shared.counters.heard.add(1);
                     shared.watchers.tell(&Change::All);
+                    shared.watchers.doubt_all();
                 }
                 Meant::Definition => return Err(format!("the definition of {} changed", shared.place())),
             },
@@ -182,6 +216,7 @@ fn tell_rows(shared: &Shared, layout: &Layout, places: &Places, event: &RowsEven
         let Ok((before, after)) = row else {
             shared.counters.heard.add(1);
             shared.watchers.tell(&Change::All);
+            shared.watchers.doubt_all();
             return;
         };
         let stamp = |row: &BinlogRow| -> Option<i64> {
@@ -206,7 +241,16 @@ fn tell_rows(shared: &Shared, layout: &Layout, places: &Places, event: &RowsEven
                 continue;
             }
             shared.counters.heard.add(1);
-            shared.watchers.tell(&key.clone().map_or(Change::All, Change::Key));
+            match &key {
+                Some(key) => {
+                    shared.watchers.tell(&Change::Key(key.clone()));
+                    shared.watchers.doubt(key.clone());
+                }
+                None => {
+                    shared.watchers.tell(&Change::All);
+                    shared.watchers.doubt_all();
+                }
+            }
             told = key;
         }
     }

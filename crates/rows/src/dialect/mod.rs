@@ -6,6 +6,7 @@ mod mysql;
 pub(crate) mod notify;
 pub(crate) mod plugin;
 mod postgres;
+mod settled;
 mod sqlite;
 
 use crate::error::Error;

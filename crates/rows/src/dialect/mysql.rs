@@ -272,7 +272,7 @@ impl Link for MysqlLink {
     }
 }
 
-fn values(keys: &[Vec<Cell>]) -> Vec<Value> {
+pub(crate) fn values(keys: &[Vec<Cell>]) -> Vec<Value> {
     keys.iter().flatten().map(value).collect()
 }
 
@@ -327,7 +327,10 @@ fn column((name, data_type, column_type, chars, bytes, nullable, fills_itself, c
 
 /// What an error means to whoever wrote.
 pub(crate) fn fault(error: mysql_async::Error) -> Fault {
-    let mysql_async::Error::Server(server) = &error else { return Fault::Lost(error.to_string()) };
+    let mysql_async::Error::Server(server) = &error else {
+        // The driver says so once for each of its layers; what follows tells more.
+        return Fault::Lost(error.to_string().replace("Input/output error: ", ""));
+    };
     let why = format!("{} (error {})", server.message, server.code);
     match server.code {
         // A deadlock, a duplicate key, a record that changed since the last read.
