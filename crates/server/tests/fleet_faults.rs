@@ -251,11 +251,11 @@ fn with_all_servers_down_everything_is_refused_in_time_and_comes_back() {
 #[test]
 fn a_watching_connection_that_hangs_costs_at_most_the_life_of_a_copy() {
     let real = memcached();
-    let mut faulty = Faulty::before(real.address());
+    let mut faulty = Faulty::before(real.address()).striking(b"watch ");
     let server = start(before(fleet(vec![source(&faulty.address())], Protocol::Meta)));
     let mut client = Client::connect_to(common::address(&server, 1));
     eventually(|| client.stat("stats pools", "tiered:tier_stream").starts_with("following"));
-    faulty.set(Fault::HangWatchers);
+    faulty.set(Fault::Hang);
     let mut direct = Client::connect_to(([127, 0, 0, 1], real.port()).into());
     for number in 0..3 {
         direct.ask(format!("set k 0 0 1\r\n{number}\r\n"), "STORED\r\n");

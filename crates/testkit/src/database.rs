@@ -1,11 +1,12 @@
-//! Database servers for tests and measurements: a MariaDB or a PostgreSQL of one's own, in a temporary directory, on a UNIX socket only.
+//! Database servers for tests and measurements: a MariaDB or a PostgreSQL of one's own, in a temporary directory, on a UNIX socket.
 //!
-//! Nothing listens on the network, and nothing outlives the tests: each server is the child of a small shell that kills it and
-//! removes its directory when the test's process is gone, however that ended. A test that runs as root starts them as `nobody`,
-//! because both refuse root.
+//! Nothing listens on the network unless it is asked to, on a port of 127.0.0.1; and nothing outlives the tests: each server is
+//! the child of a small shell that kills it and removes its directory when the test's process is gone, however that ended. A
+//! test that runs as root starts them as `nobody`, because both refuse root.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -27,8 +28,10 @@ wait $pid
 
 /// Which server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Engine {
+pub enum Engine {
+    /// MariaDB.
     Mariadb,
+    /// PostgreSQL.
     Postgres,
 }
 
@@ -38,6 +41,7 @@ pub struct Database {
     engine: Engine,
     dir: PathBuf,
     args: Vec<String>,
+    port: Option<u16>,
     keeper: Option<(Child, u32)>,
 }
 
@@ -47,7 +51,7 @@ impl Database {
     /// # Panics
     /// With what it wrote, when it does not start.
     pub fn mariadb(args: &[&str]) -> Database {
-        Database::begin(Engine::Mariadb, args)
+        Database::begin(Engine::Mariadb, args, &[], None)
     }
 
     /// A PostgreSQL with an empty database `test`, whose `root` needs no password. `args` are added to its command line.
@@ -55,7 +59,7 @@ impl Database {
     /// # Panics
     /// With what it wrote, when it does not start.
     pub fn postgres(args: &[&str]) -> Database {
-        Database::begin(Engine::Postgres, args)
+        Database::begin(Engine::Postgres, args, &[], None)
     }
 
     /// Whether a MariaDB can be started here.
@@ -68,14 +72,56 @@ impl Database {
         runs(&postgres_program("postgres")) && runs("psql")
     }
 
-    fn begin(engine: Engine, args: &[&str]) -> Database {
+    /// One that listens on a port of 127.0.0.1 too, and has these files, which none but its own user can read. `{dir}` in `args` is
+    /// the directory that they are in.
+    ///
+    /// # Panics
+    /// With what it wrote, when it does not start.
+    pub fn on_network(engine: Engine, args: &[&str], files: &[(&str, &str)]) -> Database {
+        let port =
+            TcpListener::bind(("127.0.0.1", 0)).and_then(|free| free.local_addr()).expect("a port is free").port();
+        Database::begin(engine, args, files, Some(port))
+    }
+
+    pub(crate) fn begin(engine: Engine, args: &[&str], files: &[(&str, &str)], port: Option<u16>) -> Database {
+        let mut database = Database::prepared(engine, args, files, port);
+        database.start();
+        match engine {
+            Engine::Mariadb => database.sql_in("", "CREATE DATABASE test CHARACTER SET utf8mb4"),
+            Engine::Postgres => database.sql_in("postgres", "CREATE DATABASE test"),
+        };
+        database
+    }
+
+    /// A MariaDB that takes everything over from a cluster.
+    pub(crate) fn join(args: &[&str]) -> Database {
+        let mut database = Database::prepared(Engine::Mariadb, args, &[], None);
+        database.start();
+        database
+    }
+
+    /// With this command line from the next start on.
+    pub(crate) fn set_args(&mut self, args: &[&str]) {
+        self.args = args.iter().map(|arg| (*arg).to_owned()).collect();
+    }
+
+    /// The files of an empty server, which is not started.
+    fn prepared(engine: Engine, args: &[&str], files: &[(&str, &str)], port: Option<u16>) -> Database {
         let dir = tempfile::Builder::new().prefix("nuthatch-test-").tempdir().expect("a temporary directory").keep();
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).expect("the directory is ours");
         if rustix::process::geteuid().is_root() {
             chown(&dir, Some(NOBODY), Some(NOBODY)).expect("root can give a directory away");
         }
-        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let mut database = Database { engine, dir, args, keeper: None };
+        for (name, text) in files {
+            let path = dir.join(name);
+            fs::write(&path, text).expect("the directory is ours");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("the file is ours");
+            if rustix::process::geteuid().is_root() {
+                chown(&path, Some(NOBODY), Some(NOBODY)).expect("root can give a file away");
+            }
+        }
+        let args = args.iter().map(|arg| arg.replace("{dir}", &dir.display().to_string())).collect();
+        let database = Database { engine, dir, args, port, keeper: None };
         let data = database.data();
         match engine {
             Engine::Mariadb => database.prepare(
@@ -92,11 +138,6 @@ impl Database {
                 &["--username=root", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync", "-D", &data],
             ),
         }
-        database.start();
-        match engine {
-            Engine::Mariadb => database.sql_in("", "CREATE DATABASE test CHARACTER SET utf8mb4"),
-            Engine::Postgres => database.sql_in("postgres", "CREATE DATABASE test"),
-        };
         database
     }
 
@@ -114,6 +155,14 @@ impl Database {
         }
     }
 
+    /// Its port, where it was asked for one.
+    ///
+    /// # Panics
+    /// When it was not.
+    pub fn port(&self) -> u16 {
+        self.port.expect("the server was to listen on the network")
+    }
+
     /// Runs statements in `test` with the server's own client; what they print, a row a line, tabs between columns.
     ///
     /// # Panics
@@ -127,11 +176,35 @@ impl Database {
     /// # Panics
     /// When it is not running.
     pub fn kill(&mut self) {
+        let others = self.processes().split_off(1);
         let (mut keeper, _) = self.keeper.take().expect("the server is running");
         let mut word = keeper.stdin.take().expect("the keeper's input is a pipe");
         word.write_all(b"keep").expect("the keeper reads");
         drop(word);
         keeper.wait().expect("the keeper is ours");
+        // PostgreSQL's further processes would end by themselves, but later, and be in the way of a start.
+        for process in others {
+            if let Some(process) = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw) {
+                let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+            }
+            let deadline = Instant::now() + PATIENCE;
+            while stat(process).is_some_and(|(state, _)| state != "Z") {
+                assert!(Instant::now() < deadline, "process {process} of the database does not end");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    /// The ids of its processes: its own, then those that it has begun.
+    ///
+    /// # Panics
+    /// When it is not running.
+    pub fn processes(&self) -> Vec<u32> {
+        let own = self.pid();
+        let all = fs::read_dir("/proc").expect("the kernel tells its processes");
+        let begun = all.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let begun = begun.filter(|process| stat(*process).is_some_and(|(_, parent)| parent == own));
+        std::iter::once(own).chain(begun).collect()
     }
 
     /// Starts it again on the same files.
@@ -149,16 +222,23 @@ impl Database {
                     format!("--datadir={data}"),
                     format!("--socket={dir}/sock"),
                     format!("--pid-file={dir}/pid"),
-                    "--skip-networking".to_owned(),
                     "--innodb-buffer-pool-size=32M".to_owned(),
                     "--innodb-log-file-size=32M".to_owned(),
                 ],
             ),
             Engine::Postgres => {
-                let given = ["-D", &data, "-k", &dir, "-c", "listen_addresses=", "-c", "shared_buffers=32MB"];
+                let given = ["-D", &data, "-k", &dir, "-c", "shared_buffers=32MB"];
                 (postgres_program("postgres"), given.map(str::to_owned).to_vec())
             }
         };
+        args.extend(match (self.engine, self.port) {
+            (Engine::Mariadb, None) => vec!["--skip-networking".to_owned()],
+            (Engine::Mariadb, Some(port)) => vec!["--bind-address=127.0.0.1".to_owned(), format!("--port={port}")],
+            (Engine::Postgres, None) => vec!["--listen_addresses=".to_owned()],
+            (Engine::Postgres, Some(port)) => {
+                vec!["--listen_addresses=127.0.0.1".to_owned(), format!("--port={port}")]
+            }
+        });
         args.extend(self.args.iter().cloned());
         let mut command = self.command("sh");
         command.args(["-c", KEEPER, "keeper", &dir, &program]).args(&args);
@@ -249,7 +329,7 @@ impl Database {
                 let mut command = self.command("psql");
                 command.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--field-separator=\t"]);
                 command.args(["--username=root", "-v", "ON_ERROR_STOP=1", "--dbname", database, "--command", text]);
-                command.arg(format!("--host={dir}"));
+                command.arg(format!("--host={dir}")).args(self.port.map(|port| format!("--port={port}")));
                 command
             }
         };
@@ -276,6 +356,14 @@ fn runs(program: &str) -> bool {
     let mut asked = Command::new(program);
     asked.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     asked.status().is_ok_and(|status| status.success())
+}
+
+/// A process's state and who has begun it, if it is there.
+fn stat(process: u32) -> Option<(String, u32)> {
+    // The second field is the program's name in parentheses.
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
 }
 
 /// Debian keeps PostgreSQL's own programs off the path, by version.

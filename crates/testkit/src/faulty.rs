@@ -36,8 +36,6 @@ pub enum Fault {
     CloseEach,
     /// Answers come byte by byte, one each time.
     Slow(Duration),
-    /// As [`Fault::Hang`], of connections that watch alone; those that ask are answered.
-    HangWatchers,
 }
 
 /// The proxy. It ends when it is dropped.
@@ -57,6 +55,8 @@ struct Shared {
 struct State {
     fault: Fault,
     upstream: Address,
+    /// Only connections on which the client has sent these bytes are struck; all, if there are none.
+    only: &'static [u8],
     /// Both ends of every connection, to end them by.
     open: Vec<(TcpStream, Upstream)>,
     accepts: bool,
@@ -82,10 +82,18 @@ impl Faulty {
     pub fn before(upstream: &Address) -> Faulty {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port can be listened on");
         let address = listener.local_addr().expect("a listener has an address");
-        let state = State { fault: Fault::None, upstream: upstream.clone(), open: Vec::new(), accepts: true };
+        let state =
+            State { fault: Fault::None, upstream: upstream.clone(), only: b"", open: Vec::new(), accepts: true };
         let shared = Arc::new(Shared { state: Mutex::new(state) });
         let accepting = Some(accept(shared.clone(), listener));
         Faulty { shared, address, accepting }
+    }
+
+    /// Strikes only connections on which the client has sent these bytes, in one piece. To be said before there are any.
+    #[must_use]
+    pub fn striking(self, only: &'static [u8]) -> Faulty {
+        self.shared.lock().only = only;
+        self
     }
 
     /// Where it listens.
@@ -221,13 +229,14 @@ impl Write for Upstream {
 fn serve(shared: Arc<Shared>, client: TcpStream, upstream: Upstream) {
     let _ = client.set_nodelay(true);
     let (Ok(mut from_client), Ok(mut to_server)) = (client.try_clone(), upstream.try_clone()) else { return };
-    let watches = Arc::new(AtomicBool::new(false));
-    let is_watcher = watches.clone();
+    let only = shared.lock().only;
+    let is_struck = Arc::new(AtomicBool::new(only.is_empty()));
+    let strikes = is_struck.clone();
     std::thread::spawn(move || {
         let mut buffer = [0; 16 << 10];
         while let Ok(bytes @ 1..) = from_client.read(&mut buffer) {
-            if buffer.starts_with(b"watch ") {
-                is_watcher.store(true, Ordering::Relaxed);
+            if !only.is_empty() && buffer[..bytes].windows(only.len()).any(|window| window == only) {
+                strikes.store(true, Ordering::Relaxed);
             }
             if to_server.write_all(&buffer[..bytes]).is_err() {
                 break;
@@ -239,11 +248,7 @@ fn serve(shared: Arc<Shared>, client: TcpStream, upstream: Upstream) {
         let (mut client, mut upstream) = (client, upstream);
         let mut buffer = [0; 16 << 10];
         while let Ok(bytes @ 1..) = upstream.read(&mut buffer) {
-            let fault = match shared.lock().fault {
-                Fault::HangWatchers if watches.load(Ordering::Relaxed) => Fault::Hang,
-                Fault::HangWatchers => Fault::None,
-                fault => fault,
-            };
+            let fault = if is_struck.load(Ordering::Relaxed) { shared.lock().fault } else { Fault::None };
             if answer(&mut client, fault, &mut buffer[..bytes]).is_err() {
                 break;
             }
@@ -257,7 +262,7 @@ fn answer(client: &mut TcpStream, fault: Fault, bytes: &mut [u8]) -> io::Result<
     let enough = || Err(io::ErrorKind::ConnectionAborted.into());
     match fault {
         Fault::None => client.write_all(bytes),
-        Fault::Hang | Fault::HangWatchers => Ok(()),
+        Fault::Hang => Ok(()),
         Fault::Refuse => enough(),
         Fault::Delay(time) => {
             std::thread::sleep(time);
