@@ -2,6 +2,7 @@
 //! connections, deadlines and failures on the way there (`client`). Knows the wire formats by `nuthatch-proto`, and no store.
 #![forbid(unsafe_code)]
 
+pub mod aside;
 pub mod client;
 pub mod compress;
 pub mod membership;
