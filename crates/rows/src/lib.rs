@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod attached;
+mod authorities;
 mod cell;
 mod dialect;
 mod error;

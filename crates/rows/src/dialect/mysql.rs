@@ -13,6 +13,7 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Params, SslOpts, Value};
 
 use super::drive::Drive;
+use crate::authorities;
 use crate::cell::{Cell, Column, Kind};
 use crate::error::Error;
 use crate::layout::{Described, Layout, Row};
@@ -49,6 +50,8 @@ pub(crate) fn opts(settings: &Settings) -> Result<OptsBuilder, Error> {
     let ssl = match database.tls()? {
         Tls::Off => None,
         Tls::Verified => {
+            // The driver reads the file again, but says neither its name nor that nothing is in it.
+            database.authorities.as_deref().map(authorities::read).transpose()?;
             let roots = database.authorities.iter().map(|path| path.clone().into()).collect();
             Some(SslOpts::default().with_disable_built_in_roots(database.authorities.is_some()).with_root_certs(roots))
         }

@@ -10,15 +10,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::drive::Drive;
+use crate::authorities;
 use crate::cell::{Cell, Column, Kind};
 use crate::error::Error;
 use crate::layout::{Described, Layout, Row};
@@ -70,12 +69,7 @@ pub(crate) fn config(settings: &Settings) -> Result<(Config, Option<MakeRustlsCo
             Some(match &database.authorities {
                 None => MakeRustlsConnect::with_webpki_roots(),
                 Some(path) => {
-                    let bad = |why: String| Error::Settings(format!("{}: {why}", path.display()));
-                    let mut roots = RootCertStore::empty();
-                    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| bad(error.to_string()))? {
-                        let certificate = certificate.map_err(|error| bad(error.to_string()))?;
-                        roots.add(certificate).map_err(|error| bad(error.to_string()))?;
-                    }
+                    let roots = authorities::read(path)?;
                     MakeRustlsConnect::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth())
                 }
             })
