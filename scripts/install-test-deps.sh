@@ -51,6 +51,7 @@ packages=(
     wrk chromium                        # readers of pages
     etcd-server                         # keeps lists of servers
     mariadb-server mariadb-client       # tables behind a pool; each test starts its own
+    galera-4 rsync                      # a cluster of MariaDBs, and how a node gets what it missed
     postgresql-15
 )
 

@@ -19,6 +19,7 @@ pub mod database;
 pub mod dice;
 pub mod etcd;
 pub mod faulty;
+pub mod galera;
 pub mod hostile;
 pub mod model;
 pub mod name_server;
