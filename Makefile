@@ -1,13 +1,15 @@
 # make run     build the server and start it in front of a small wiki: memcached on 11211, pages on 8080
 # make test    install what the tests need, then run everything
 # make fuzz    fuzz each codec and a whole connection for FUZZ_SECONDS each
+# make coherence  two servers before each database for minutes, ROUNDS times everything that can happen: nothing lost, nothing old
 # make bench   compare with memcached on this machine: TRACES=DIR adds misses on traces, FLAGS=... picks parts (bench/README.md)
 # make instructions  record how many instructions the hot paths take, after a change that is meant to take more (or takes fewer)
 # make clean   remove everything built
 
 FUZZ_SECONDS ?= 60
+ROUNDS ?= 20
 
-.PHONY: run test fuzz bench instructions clean
+.PHONY: run test fuzz coherence bench instructions clean
 
 run:
 	cargo build --release --package nuthatch
@@ -18,6 +20,9 @@ test:
 
 fuzz:
 	scripts/fuzz.sh $(FUZZ_SECONDS)
+
+coherence:
+	NUTHATCH_COHERENCE_ROUNDS=$(ROUNDS) cargo test --package nuthatch --test rows --locked -- --ignored --nocapture --test-threads 1 for_long
 
 bench:
 	TRACES='$(TRACES)' bench/run.sh $(FLAGS)
