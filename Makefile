@@ -2,6 +2,7 @@
 # make test    install what the tests need, then run everything
 # make fuzz    fuzz each codec and a whole connection for FUZZ_SECONDS each
 # make coherence  two servers before each database for minutes, ROUNDS times everything that can happen: nothing lost, nothing old
+# make kills   a hundred kills in the middle of commits, of SQLite's process, MariaDB, PostgreSQL: nothing acknowledged is missing
 # make bench   compare with memcached on this machine: TRACES=DIR adds misses on traces, FLAGS=... picks parts (bench/README.md)
 # make instructions  record how many instructions the hot paths take, after a change that is meant to take more (or takes fewer)
 # make clean   remove everything built
@@ -9,7 +10,7 @@
 FUZZ_SECONDS ?= 60
 ROUNDS ?= 20
 
-.PHONY: run test fuzz coherence bench instructions clean
+.PHONY: run test fuzz coherence kills bench instructions clean
 
 run:
 	cargo build --release --package nuthatch
@@ -23,6 +24,9 @@ fuzz:
 
 coherence:
 	NUTHATCH_COHERENCE_ROUNDS=$(ROUNDS) cargo test --package nuthatch --test rows --locked -- --ignored --nocapture --test-threads 1 for_long
+
+kills:
+	cargo test --package nuthatch-rows --test killed --locked -- --ignored --nocapture
 
 bench:
 	TRACES='$(TRACES)' bench/run.sh $(FLAGS)

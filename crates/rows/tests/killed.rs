@@ -1,5 +1,5 @@
 //! Nothing acknowledged is missing after a kill in the middle of commits: of our own process on SQLite, of the database server on
-//! MariaDB. The short versions run with the tests; `cargo test -p nuthatch-rows --test killed -- --ignored` runs a hundred of each.
+//! MariaDB and PostgreSQL. The short versions run with the tests; `make kills` runs a hundred of each.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -116,11 +116,22 @@ fn sqlite(rounds: usize) {
         drop(child);
         assert_there(&open(&url), &all, round);
     }
+    println!("{} acknowledged writes, {rounds} kills, none missing", all.len());
 }
 
 fn mariadb(rounds: usize) {
-    let mut server = Server::mariadb(&[]);
+    let server = Server::mariadb(&[]);
     server.sql("CREATE TABLE birds (id VARCHAR(40) COLLATE utf8mb4_bin PRIMARY KEY, body BLOB)");
+    killed(server, rounds);
+}
+
+fn postgres(rounds: usize) {
+    let server = Server::postgres(&[]);
+    server.sql("CREATE TABLE birds (id VARCHAR(40) PRIMARY KEY, body BYTEA)");
+    killed(server, rounds);
+}
+
+fn killed(mut server: Server, rounds: usize) {
     let table = open(&server.url());
     let mut dice = Dice::seeded(8);
     let all = Arc::new(std::sync::Mutex::new(BTreeSet::new()));
@@ -145,6 +156,8 @@ fn mariadb(rounds: usize) {
         server.start();
         assert_there(&table, &all.lock().expect("no test panics here"), round);
     }
+    let written = all.lock().expect("no test panics here").len();
+    println!("{written} acknowledged writes, {rounds} kills, {} commits, none missing", table.stats().commits);
 }
 
 #[test]
@@ -158,6 +171,11 @@ fn what_mariadb_acknowledged_survives_its_kill() {
 }
 
 #[test]
+fn what_postgresql_acknowledged_survives_its_kill() {
+    postgres(2);
+}
+
+#[test]
 #[ignore = "a hundred kills take minutes"]
 fn what_sqlite_acknowledged_survives_a_hundred_kills() {
     sqlite(100);
@@ -167,4 +185,10 @@ fn what_sqlite_acknowledged_survives_a_hundred_kills() {
 #[ignore = "a hundred kills take minutes"]
 fn what_mariadb_acknowledged_survives_a_hundred_kills() {
     mariadb(100);
+}
+
+#[test]
+#[ignore = "a hundred kills take minutes"]
+fn what_postgresql_acknowledged_survives_a_hundred_kills() {
+    postgres(100);
 }
