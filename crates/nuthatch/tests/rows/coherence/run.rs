@@ -125,9 +125,10 @@ impl Run {
         let live = self.live.read().expect("no thread panics").clone();
         let mut wires = self.sockets.each_ref().map(|socket| Wire::new(socket));
         for key in live {
-            let there = sql.get(&key.name).unwrap_or_else(|why| panic!("the database is up again, but: {why}"));
             for (number, wire) in wires.iter_mut().enumerate() {
                 loop {
+                    // Read each time: a node of a cluster that has just come back may not have it all yet.
+                    let there = sql.get(&key.name).unwrap_or_else(|why| panic!("the database is up again, but: {why}"));
                     let got = wire.get("get", &key.name);
                     let is_there = match &got {
                         Ok(Got::Value(value, _)) => Some(value) == there.as_ref(),
