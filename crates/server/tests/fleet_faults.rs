@@ -349,7 +349,7 @@ fn a_server_listed_twice_is_refused_and_one_that_weighs_nothing_is_asked_nothing
     let real = [memcached(), memcached()];
     let spec = |index: usize| ServerSpec::new("127.0.0.1", Spawned::port(&real[index]));
     let twice = vec![Source::Server(spec(0)), Source::Server(spec(0))];
-    let error = Server::start(before(fleet(twice, Protocol::Text))).err().expect("it does not start").to_string();
+    let error = Server::start(before(fleet(twice, Protocol::Text))).expect_err("it does not start").to_string();
     assert!(error.ends_with(&format!("{} is listed twice", real[0].address())), "{error}");
     let nothing = vec![Source::Server(spec(0).weighing(0)), Source::Server(spec(1))];
     let server = start(before(fleet(nothing, Protocol::Text)));
