@@ -1,0 +1,173 @@
+//! Clients that take their time or take it back, over HTTP/1 and HTTP/2; and page listeners that a reload changes while they
+//! are asked.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use common::pages::{Http, pages_of, serve, settings_with};
+use common::{Client, PATIENCE, address, eventually, start};
+use nuthatch_server::Running;
+use nuthatch_server::settings::Settings;
+use nuthatch_testkit::origin::Origin;
+
+fn named(name: &'static str) -> Origin {
+    Origin::start(move |_, answer| answer.reply("200 OK", &["Cache-Control: no-store"], name))
+}
+
+/// Waits until the server has read what was sent on as many connections besides the one that asks.
+fn connected(server: &Running, count: u64) {
+    let mut client = Client::connect(server);
+    eventually(|| client.number("curr_connections") > count);
+}
+
+fn later(server: &Running, at: u32) {
+    Client::connect(server).ask(format!("debugtime {at}\r\n"), "OK\r\n");
+}
+
+#[test]
+fn a_head_that_does_not_end_is_answered_408_and_its_connection_closed() {
+    let origin = named("page");
+    let server = serve(&[&origin]);
+    for (number, head) in
+        ["", "GET /page HTTP/1.1\r\n", "GET /page HTTP/1.1\r\nHost: a.example\r\nX: "].iter().enumerate()
+    {
+        let mut client = Http::connect(&server);
+        // One that was served already is no better.
+        assert_eq!(client.get("/page").text(), "page");
+        client.send(head);
+        connected(&server, 1);
+        later(&server, 100 * (number as u32 + 1));
+        if !head.is_empty() {
+            assert_eq!(client.head_of_reply().status, 408, "{head:?}");
+            continue;
+        }
+        client.expect_close();
+    }
+}
+
+#[test]
+fn a_body_that_does_not_go_on_ends_its_connection_and_the_others_go_on() {
+    let origin = named("page");
+    let server = serve(&[&origin]);
+    let mut slow = Http::connect(&server);
+    slow.send("POST /page HTTP/1.1\r\nHost: a.example\r\nContent-Length: 100\r\n\r\nonly this");
+    connected(&server, 1);
+    later(&server, 200);
+    let mut rest = Vec::new();
+    // What it is told depends on how far the origin was asked; that it ends does not.
+    let _ = slow.reader.read_to_end(&mut rest);
+    assert!(!String::from_utf8_lossy(&rest).contains(" 200 "), "{}", String::from_utf8_lossy(&rest));
+    assert_eq!(Http::connect(&server).get("/page").text(), "page");
+}
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    frame.extend_from_slice(&[kind, flags]);
+    frame.extend_from_slice(&stream.to_be_bytes());
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// `GET http://a.example/` in HPACK: three entries of the static table and a literal.
+const HEAD: &[u8] = b"\x82\x84\x86\x41\x09a.example";
+
+fn h2(server: &Running) -> TcpStream {
+    let stream = TcpStream::connect(address(server, 1)).expect("the server listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let mut to = &stream;
+    to.write_all(&[PREFACE, &frame(4, 0, 0, b"")].concat()).expect("the server reads");
+    stream
+}
+
+/// Everything until the server closes.
+#[track_caller]
+fn until_closed(mut stream: &TcpStream) -> Vec<u8> {
+    let mut all = Vec::new();
+    match stream.read_to_end(&mut all) {
+        Ok(_) => all,
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => all,
+        Err(error) => panic!("{error}, expecting the server to close"),
+    }
+}
+
+#[test]
+fn streams_that_are_reset_faster_than_they_are_answered_end_their_connection() {
+    let origin = named("page");
+    let server = serve(&[&origin]);
+    let stream = h2(&server);
+    let mut flood = Vec::new();
+    for number in 0..2000 {
+        let id = 2 * number + 1;
+        flood.extend(frame(1, 5, id, HEAD));
+        flood.extend(frame(3, 0, id, &8u32.to_be_bytes()));
+    }
+    // It may be closed before all is taken.
+    let _ = (&stream).write_all(&flood);
+    until_closed(&stream);
+    assert!(origin.count() < 2000, "{}", origin.count());
+    assert_eq!(Http::connect(&server).get("/page").text(), "page");
+}
+
+#[test]
+fn a_head_of_http_2_that_does_not_end_does_not_keep_its_connection() {
+    let origin = named("page");
+    let server = serve(&[&origin]);
+    let stream = h2(&server);
+    // Without the flag that says that the fields end here.
+    (&stream).write_all(&frame(1, 1, 1, HEAD)).expect("the server reads");
+    connected(&server, 1);
+    later(&server, 1000);
+    until_closed(&stream);
+    assert_eq!(origin.count(), 0);
+}
+
+#[test]
+fn a_reload_changes_where_pages_come_from_under_load_and_no_request_fails() {
+    let (old, new) = (named("old"), named("new"));
+    let server = start(settings_with(pages_of(&[&old])));
+    let (is_over, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let mut client = Http::connect(&server);
+                    let first = client.get("/page").text();
+                    assert!(["old", "new"].contains(&first.as_str()), "{first}");
+                    for _ in 0..5 {
+                        // A connection keeps what it began with.
+                        assert_eq!(client.get("/page").text(), first);
+                    }
+                    asked.fetch_add(6, Ordering::Relaxed);
+                }
+            });
+        }
+        eventually(|| asked.load(Ordering::Relaxed) > 60);
+        let mut settings = Settings::clone(&server.settings());
+        settings.listeners[1].http = Some(pages_of(&[&new]));
+        server.reload(&settings).expect("it reloads");
+        assert_eq!(Http::connect(&server).get("/page").text(), "new");
+        let before = asked.load(Ordering::Relaxed);
+        eventually(|| asked.load(Ordering::Relaxed) > before + 60);
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_reload_keeps_the_pages_that_are_there_and_changes_who_may_purge_them() {
+    let origin = Origin::start(|_, answer| answer.reply("200 OK", &["Cache-Control: max-age=60"], "page"));
+    let server = start(settings_with(pages_of(&[&origin])));
+    assert_eq!(Http::connect(&server).get("/page").cache(), "MISS");
+    let mut settings = Settings::clone(&server.settings());
+    let http = settings.listeners[1].http.as_mut().expect("pages");
+    http.pages.purge_from = vec!["none".to_owned()];
+    server.reload(&settings).expect("it reloads");
+    let mut client = Http::connect(&server);
+    assert_eq!(client.get("/page").cache(), "HIT");
+    assert_eq!(client.ask("PURGE", "/page", &[]).status, 403);
+    assert_eq!(client.get("/page").cache(), "HIT");
+}
