@@ -2,7 +2,10 @@
 //! this is a few lines, and tests bring their own.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
+
+use bytes::Bytes;
 
 use nuthatch_store::{Handle, Seconds};
 
@@ -33,6 +36,47 @@ pub trait House: Send + Sync + 'static {
 
     /// Something is worth a line in the log, without its end.
     fn warn(&self, line: fmt::Arguments<'_>);
+
+    /// The caches that the pool shares its pages with other hosts by, if there are any.
+    fn beyond(&self) -> Option<Arc<dyn Beyond>> {
+        None
+    }
+}
+
+/// What is asked of caches elsewhere is answered later.
+pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Caches that several hosts share. Whatever fails there is a miss, or is not done; each call ends in the time that their
+/// settings name.
+pub trait Beyond: Send + Sync {
+    /// How long what lies there may be kept here.
+    fn seconds_here(&self) -> u32;
+
+    /// The longest item, key and value together.
+    fn item_bytes_max(&self) -> usize;
+
+    /// Looks keys up: one answer each, in their order.
+    fn get(&self, keys: Vec<Vec<u8>>) -> Later<Vec<Option<BeyondItem>>>;
+
+    /// Stores items, one after the other, which expire at that moment.
+    fn put(&self, items: Vec<BeyondItem>, expires_at: UnixSeconds) -> Later<()>;
+
+    /// Deletes an item: whether it was there.
+    fn delete(&self, key: Vec<u8>) -> Later<bool>;
+
+    /// Forgets everything.
+    fn flush(&self) -> Later<()>;
+}
+
+/// An item of caches elsewhere.
+#[derive(Clone, Debug)]
+pub struct BeyondItem {
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Its flags.
+    pub flags: u32,
+    /// Its value.
+    pub value: Bytes,
 }
 
 /// What a door counts in its pool.

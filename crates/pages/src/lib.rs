@@ -19,7 +19,7 @@ pub mod rules;
 mod testing;
 mod ticks;
 
-pub use house::{Count, House};
+pub use house::{Beyond, BeyondItem, Count, House, Later};
 pub use ticks::{TICK, Ticks};
 
 #[cfg(doctest)]

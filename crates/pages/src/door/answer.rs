@@ -171,9 +171,26 @@ pub(crate) fn of_page(page: Page, asked: &Asked, request: &HeaderMap, now: UnixS
     respond(status, headers, body)
 }
 
+/// A range of a stored part, whose first byte is `held_from` of the whole.
+pub(crate) fn of_part(
+    page: &Page,
+    selected: &std::ops::Range<u64>,
+    (held_from, whole): (u64, u64),
+    now: UnixSeconds,
+) -> Response<PageBody> {
+    let mut headers = page.headers.clone();
+    headers.insert(AGE, HeaderValue::from(page.policy.age_seconds(now)));
+    if let Ok(value) = HeaderValue::try_from(range::content_range(selected, whole)) {
+        headers.insert(CONTENT_RANGE, value);
+    }
+    let at = |position: u64| page.body_at + (position - held_from) as usize;
+    let body = PageBody::page(Arc::clone(&page.value), at(selected.start), at(selected.end));
+    respond(StatusCode::PARTIAL_CONTENT, headers, body)
+}
+
 /// The same for a client that does not take the coding in which the page is stored. Of several ranges it gets the whole.
 fn decoded(page: Page, asked: &Asked, request: &HeaderMap, now: UnixSeconds) -> Response<PageBody> {
-    let Page { status, mut headers, policy, coding, value, body_at } = page;
+    let Page { status, mut headers, policy, coding, value, body_at, .. } = page;
     headers.remove(CONTENT_ENCODING);
     negotiate::weaken_etag(&mut headers);
     negotiate::add_vary(&mut headers);

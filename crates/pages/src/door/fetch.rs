@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::CONTENT_ENCODING;
+use http::header::{CONTENT_ENCODING, RANGE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use tokio::sync::oneshot;
@@ -13,39 +13,61 @@ use tokio::sync::oneshot;
 use super::fetched::Fetched;
 use super::flight::{Leader, Released};
 use super::forward::Purpose;
-use super::shelf::{self, Page};
+use super::shelf::{self, Page, Put, Written};
 use super::site::Site;
 use super::visit::{Visit, hash_of};
+use super::{parts, tags};
 use crate::house::Count;
 use crate::negotiate::{self, Coding};
 use crate::origin::{FetchError, OriginBody, RequestBody, next_piece};
-use crate::rules::{Asked, Exchange, NotStored, OnError, UnixSeconds, fields, judge, validate, vary};
+use crate::rules::{Asked, Exchange, NotStored, OnError, Policy, UnixSeconds, fields, judge, partial, validate, vary};
 
 /// What a leader's own client is told.
 pub(super) enum Led {
-    /// All may read it: read the flight.
-    Shared,
+    /// All may read it: read the flight. These fields are for this client alone.
+    Shared(HeaderMap),
     /// This is nobody else's.
     Own(Box<Response<OriginBody>>),
     /// There is none.
     Failed(FetchError),
 }
 
-type Tell = Option<oneshot::Sender<Led>>;
+/// What an origin is asked for.
+pub(super) enum Wanted {
+    /// The page.
+    Whole,
+    /// Whether this page, which is stale, still holds; otherwise another.
+    Confirmation(Page),
+    /// The head alone of what is stored, and stale.
+    Head(Page),
+    /// One range of the page.
+    Range(HeaderValue),
+    /// What is missing of this part.
+    Rest(Page),
+}
 
-/// A leader with all it needs, whatever becomes of its client.
-pub(super) struct Leading {
-    site: Arc<Site>,
-    leader: Leader,
-    key: String,
+pub(super) type Tell = Option<oneshot::Sender<Led>>;
+
+/// What a fetch is about, whatever becomes of the client that asked for it.
+pub(super) struct Errand {
+    pub(super) site: Arc<Site>,
+    pub(super) leader: Leader,
+    pub(super) key: String,
     target: String,
-    form: String,
+    pub(super) form: String,
     /// The client's fields, by which variants are told.
     request: HeaderMap,
     asked: Asked,
+    /// What lay under the key when it began.
+    pub(super) seen: Option<u64>,
+    asked_at: UnixSeconds,
+}
+
+/// A leader with all it needs.
+pub(super) struct Leading {
+    errand: Errand,
     parts: Parts,
-    /// What is stored, and stale.
-    page: Option<Page>,
+    wanted: Wanted,
 }
 
 impl Leading {
@@ -54,34 +76,37 @@ impl Leading {
         visit: &Visit,
         leader: Leader,
         asked: Asked,
-        page: Option<Page>,
+        wanted: Wanted,
         is_watched: bool,
     ) -> Option<Leading> {
         let mut parts = visit.forwarded(Purpose::Shared, is_watched)?;
-        // A head is made of the whole.
-        parts.method = Method::GET;
-        match &page {
-            Some(page) => validate::conditional_request(&page.headers, &mut parts.headers),
-            None => validate::strip_conditions(&mut parts.headers),
+        // A head is made of the whole, unless that is here already.
+        parts.method = if matches!(wanted, Wanted::Head(_)) { Method::HEAD } else { Method::GET };
+        validate::strip_conditions(&mut parts.headers);
+        match &wanted {
+            Wanted::Whole | Wanted::Head(_) => {}
+            Wanted::Confirmation(page) => validate::conditional_request(&page.headers, &mut parts.headers),
+            Wanted::Range(range) => _ = parts.headers.insert(RANGE, range.clone()),
+            Wanted::Rest(part) => {
+                let (held, whole) = part.place()?;
+                partial::ask_for_rest(&part.headers, &held, whole, &mut parts.headers).then_some(())?;
+            }
         }
-        Some(Leading {
-            site: Arc::clone(&visit.site),
-            leader,
-            key: visit.key.clone(),
-            target: visit.url.target().to_owned(),
-            form: visit.url.form().to_owned(),
-            request: visit.request.headers.clone(),
-            asked,
-            parts,
-            page,
-        })
+        Some(Leading { errand: Errand::new(visit, leader, asked), parts, wanted })
     }
 
     pub(super) async fn run(self, tell: Tell) {
-        let Leading { site, leader, key, target, form, request, asked, parts, page } = self;
-        let asked_at = site.house.unix_seconds();
+        let Leading { errand, parts, wanted } = self;
+        let Errand { site, form, asked, .. } = &errand;
+        if matches!(wanted, Wanted::Whole | Wanted::Range(_))
+            && let Some(beyond) = site.house.beyond()
+            && errand.bring(&*beyond).await
+        {
+            errand.leader.release(Released::Look);
+            return say(tell, Led::Shared(HeaderMap::new()));
+        }
         site.house.count(Count::Fetched, 1);
-        let outcome = site.origins.ask(parts, RequestBody::Empty, hash_of(&key)).await;
+        let outcome = site.origins.ask(parts, RequestBody::Empty, hash_of(&errand.key)).await;
         let now = site.house.unix_seconds();
         let response = match outcome {
             Ok(response) => response,
@@ -91,74 +116,165 @@ impl Leading {
                     site.house.warn(format_args!("http: refreshing {form}: {error}"));
                 }
                 say(tell, Led::Failed(error));
-                return leader.release(Released::Failed(status));
+                return errand.leader.release(Released::Failed(status));
             }
         };
-        if response.status() == StatusCode::NOT_MODIFIED
-            && let Some(page) = page
-        {
-            if !validate::selects(&page.headers, response.headers()) {
-                // It is about another one than is stored; nobody here has that.
-                shelf::purge(&*site.house, &key, false);
-                leader.release(Released::Uncacheable);
-                return say(tell, Led::Shared);
-            }
-            let exchange = Judging { asked: &asked, target: &target, asked_at, now };
-            return still_holds(&site, leader, tell, &key, &request, page, &response, &exchange);
-        }
-        if let Some(page) = &page
-            && matches!(response.status().as_u16(), 500 | 502 | 503 | 504)
-            && page.policy.on_error(&asked, now) == OnError::Serve
+        let status = response.status();
+        if let Wanted::Confirmation(page) | Wanted::Head(page) = &wanted
+            && matches!(status.as_u16(), 500 | 502 | 503 | 504)
+            && page.policy.on_error(asked, now) == OnError::Serve
         {
             // Everyone who waits has the stale page, or finds it.
-            let status = response.status();
             site.house.warn(format_args!("http: GET {form}: the origin answered {status}; the stale page is served"));
-            leader.release(Released::Failed(status));
-            return say(tell, Led::Shared);
+            errand.leader.release(Released::Failed(status));
+            return say(tell, Led::Shared(HeaderMap::new()));
         }
-        let judged = judge(
-            &Exchange {
-                method: &Method::GET,
-                target: &target,
-                asked: &asked,
-                status: response.status(),
-                response: response.headers(),
-                asked_at,
-                answered_at: now,
-            },
-            &site.settings.rules,
-        );
+        match wanted {
+            Wanted::Confirmation(page) if status == StatusCode::NOT_MODIFIED => {
+                if validate::selects(&page.headers, response.headers()) {
+                    return errand.still_holds(tell, page, response, now).await;
+                }
+                // It is about another one than is stored; nobody here has that.
+                shelf::purge(&*site.house, &errand.key, false);
+                errand.leader.release(Released::Uncacheable);
+                return say(tell, Led::Shared(HeaderMap::new()));
+            }
+            Wanted::Head(page) => {
+                if validate::head_confirms(&page.headers, Some(page.origin_bytes()), status, response.headers()) {
+                    return errand.still_holds(tell, page, response, now).await;
+                }
+                // It is out of date, which it was anyway: whoever asks for the page gets another.
+                errand.leader.release(Released::Uncacheable);
+                return say(tell, Led::Own(Box::new(response)));
+            }
+            Wanted::Rest(part) if status != StatusCode::OK => {
+                let rules = &site.settings.rules;
+                return match parts::Completion::new(&part, response, &errand.exchange(now), rules) {
+                    Some(completion) => completion.share(errand, tell, now).await,
+                    None => {
+                        // Its rest is not to be had: the whole is asked for.
+                        shelf::purge(&*site.house, &errand.key, false);
+                        errand.leader.release(Released::Look);
+                        say(tell, Led::Shared(HeaderMap::new()));
+                    }
+                };
+            }
+            _ => {}
+        }
+        let exchange = Exchange { status, response: response.headers(), ..errand.exchange(now) };
+        let judged = judge(&exchange, &site.settings.rules);
+        let tags = errand.tags_of(response.headers());
+        if tags.is_none() {
+            let most = tags::PAGE_TAGS_MAX;
+            site.house.warn(format_args!("http: GET {form}: expected at most {most} tags; nothing is stored"));
+        }
         let announced = response.body().bytes_announced();
         let is_too_large = announced.is_some_and(|bytes| bytes > site.body_bytes_max());
         let policy = match judged {
-            Ok(policy) if !is_too_large => policy,
+            Ok(policy) if !is_too_large && tags.is_some() => policy,
             judged => {
                 let is_response_s = match judged {
-                    Ok(_) => true,
+                    Ok(_) => status != StatusCode::PARTIAL_CONTENT,
                     // What the next request says may be otherwise.
-                    Err(NotStored::RequestNoStore | NotStored::Authorization | NotStored::Method) => false,
+                    Err(NotStored::RequestNoStore | NotStored::Authorization | NotStored::Part) => false,
                     Err(_) => true,
                 };
-                if is_response_s && response.status().as_u16() < 500 && !leader.is_spoiled() {
+                if is_response_s && status.as_u16() < 500 && !errand.leader.is_spoiled() {
                     let varies = vary::fields(response.headers()).unwrap_or_default();
-                    let variant = vary::variant(&varies, &request, site.cookies());
-                    let for_seconds = site.settings.uncacheable_seconds;
-                    shelf::mark_uncacheable(&*site.house, &key, &varies, &variant, for_seconds);
+                    let variant = vary::variant(&varies, &errand.request, site.cookies());
+                    errand.mark_uncacheable(&varies, &variant);
                 }
                 if is_too_large {
                     site.house.count(Count::TooLarge, 1);
                 }
                 // An origin that fails is not asked again at once by all who have waited for it.
-                if response.status().is_server_error() {
-                    leader.release(Released::Failed(response.status()));
+                if status.is_server_error() {
+                    errand.leader.release(Released::Failed(status));
                 } else {
-                    leader.release(Released::Uncacheable);
+                    errand.leader.release(Released::Uncacheable);
                 }
                 return say(tell, Led::Own(Box::new(response)));
             }
         };
+        let (fetched, own, body) = errand.begin(response, policy, tags.unwrap_or_default(), now);
+        say(tell, Led::Shared(own));
+        errand.share(&fetched, body).await;
+    }
+}
+
+/// What became of a body that was passed on.
+pub(super) enum Passed {
+    /// All of it, to be stored.
+    Whole(Vec<Bytes>),
+    /// It ended, and was too large to be kept.
+    TooLarge,
+    /// It broke off, or nobody read it any more.
+    Broken,
+}
+
+pub(super) fn say(tell: Tell, led: Led) {
+    if let Some(tell) = tell {
+        // A client that has gone need not know.
+        let _ = tell.send(led);
+    }
+}
+
+impl Errand {
+    pub(super) fn new(visit: &Visit, leader: Leader, asked: Asked) -> Errand {
+        Errand {
+            site: Arc::clone(&visit.site),
+            leader,
+            key: visit.key.clone(),
+            target: visit.url.target().to_owned(),
+            form: visit.url.form().to_owned(),
+            request: visit.request.headers.clone(),
+            asked,
+            seen: shelf::seen(&*visit.site.house, &visit.key),
+            asked_at: visit.site.house.unix_seconds(),
+        }
+    }
+
+    /// The tags of a response ([`tags::of_response`]). None are noted where pages are shared with other hosts, which could
+    /// not be told to forget them.
+    pub(super) fn tags_of(&self, headers: &HeaderMap) -> Option<Vec<Vec<u8>>> {
+        if self.site.house.beyond().is_some() { Some(Vec::new()) } else { tags::of_response(headers, &self.form) }
+    }
+
+    /// The fields of the request.
+    pub(super) fn request(&self) -> &HeaderMap {
+        &self.request
+    }
+
+    /// What the request asks of the cache.
+    pub(super) fn asked(&self) -> &Asked {
+        &self.asked
+    }
+
+    /// What [`judge`] is told besides the response.
+    pub(super) fn exchange(&self, now: UnixSeconds) -> Exchange<'_> {
+        Exchange {
+            method: &Method::GET,
+            target: &self.target,
+            asked: &self.asked,
+            status: StatusCode::OK,
+            response: &self.request,
+            asked_at: self.asked_at,
+            answered_at: now,
+        }
+    }
+
+    /// Tells everyone the head of a response that may be stored: it, what is for the leader's client alone, and the body.
+    pub(super) fn begin(
+        &self,
+        response: Response<OriginBody>,
+        policy: Policy,
+        tags: Vec<Vec<u8>>,
+        now: UnixSeconds,
+    ) -> (Arc<Fetched>, HeaderMap, OriginBody) {
+        let site = &self.site;
+        let announced = response.body().bytes_announced();
         let (parts, body) = response.into_parts();
-        let varies = vary::fields(&parts.headers).unwrap_or_default();
+        let own = fields::own(&parts.headers, &site.settings.rules);
         let mut headers = fields::stored(&parts.headers, &site.settings.rules, now);
         // Whoever gets it later may get it in another coding, under the same tag.
         if let Some(bytes) = announced
@@ -167,133 +283,148 @@ impl Leading {
             negotiate::weaken_etag(&mut headers);
         }
         headers.remove(http::header::CONTENT_LENGTH);
-        let fetched = Arc::new(Fetched {
-            status: parts.status,
-            headers,
-            policy: Some(policy),
-            variant: vary::variant(&varies, &request, site.cookies()),
-            varies,
-            bytes: announced,
-        });
-        leader.begin(Arc::clone(&fetched));
-        say(tell, Led::Shared);
-        share(&site, leader, &key, &form, &fetched, body).await;
+        let fetched = self.fetched(parts.status, headers, policy, tags, announced);
+        self.leader.begin(Arc::clone(&fetched));
+        (fetched, own, body)
     }
-}
 
-fn say(tell: Tell, led: Led) {
-    if let Some(tell) = tell {
-        // A client that has gone need not know.
-        let _ = tell.send(led);
+    /// The head of what the leader's request selects.
+    pub(super) fn fetched(
+        &self,
+        status: StatusCode,
+        headers: HeaderMap,
+        policy: Policy,
+        tags: Vec<Vec<u8>>,
+        bytes: Option<u64>,
+    ) -> Arc<Fetched> {
+        let varies = vary::fields(&headers).unwrap_or_default();
+        let variant = vary::variant(&varies, &self.request, self.site.cookies());
+        Arc::new(Fetched { status, headers, policy: Some(policy), varies, variant, tags, bytes })
     }
-}
 
-/// What [`judge`] is told besides the response.
-struct Judging<'a> {
-    asked: &'a Asked,
-    target: &'a str,
-    asked_at: UnixSeconds,
-    now: UnixSeconds,
-}
+    fn mark_uncacheable(&self, varies: &[http::HeaderName], variant: &[u8]) {
+        let for_seconds = self.site.settings.uncacheable_seconds;
+        shelf::mark_uncacheable(&*self.site.house, &self.key, varies, variant, for_seconds);
+    }
 
-/// The origin says that the stored page still holds: it is stored anew with what the 304 says (RFC 9111, section 4.3.4).
-fn still_holds(
-    site: &Site,
-    leader: Leader,
-    tell: Tell,
-    key: &str,
-    request: &HeaderMap,
-    page: Page,
-    response: &Response<OriginBody>,
-    judging: &Judging<'_>,
-) {
-    let Page { status, headers, value, body_at, coding, .. } = page;
-    let exchange = Exchange {
-        method: &Method::GET,
-        target: judging.target,
-        asked: judging.asked,
-        status,
-        response: response.headers(),
-        asked_at: judging.asked_at,
-        answered_at: judging.now,
-    };
-    let (policy, headers) = match validate::refreshed(&headers, &exchange, &site.settings.rules) {
-        Ok(refreshed) => refreshed,
-        Err(_) => {
+    /// Stores it, unless it was purged since it was asked for; with what is to be written to where others find it.
+    pub(super) fn keep(
+        &self,
+        fetched: &Fetched,
+        (coding, plain_bytes): (Coding, Option<u64>),
+        pieces: &mut dyn Iterator<Item = &[u8]>,
+        body_bytes: usize,
+    ) -> Option<Written> {
+        let policy = fetched.policy.as_ref()?;
+        if self.leader.is_spoiled() {
+            return None;
+        }
+        let (page_key, seen) = (&*self.key, self.seen);
+        let put = Put { page_key, fetched, policy, coding, plain_bytes, body_bytes, seen };
+        let written = shelf::put(&*self.site.house, &put, pieces)?;
+        // A purge that came in between did not find it.
+        if self.leader.is_spoiled() {
+            shelf::take_back(&*self.site.house, page_key);
+            return None;
+        }
+        written
+    }
+
+    /// The origin says that the stored page still holds: it is stored anew with what the answer says (RFC 9111, sections
+    /// 4.3.4 and 4.3.5).
+    async fn still_holds(self, tell: Tell, page: Page, response: Response<OriginBody>, now: UnixSeconds) {
+        let site = &self.site;
+        let exchange = Exchange { status: page.status, response: response.headers(), ..self.exchange(now) };
+        let refreshed = validate::refreshed(&page.headers, &exchange, &site.settings.rules).ok();
+        let tags = refreshed.as_ref().and_then(|(_, headers)| self.tags_of(headers));
+        let (Some((policy, headers)), Some(tags)) = (refreshed, tags) else {
             // It holds, and may not be kept. Whoever waits asks for themselves.
-            shelf::purge(&*site.house, key, false);
-            leader.release(Released::Uncacheable);
-            return say(tell, Led::Shared);
-        }
-    };
-    let varies = vary::fields(&headers).unwrap_or_default();
-    let variant = vary::variant(&varies, request, site.cookies());
-    let fetched = Fetched { status, headers, policy: Some(policy), varies, variant, bytes: None };
-    if !leader.is_spoiled() {
-        let bytes = value.value_bytes() - body_at;
-        shelf::put(&*site.house, key, &fetched, &policy, (coding, None), &mut value.pieces(body_at), bytes);
-    }
-    leader.release(Released::Look);
-    say(tell, Led::Shared);
-}
-
-/// Passes the body to everyone as it arrives, and stores it at its end.
-async fn share(site: &Site, leader: Leader, key: &str, form: &str, fetched: &Fetched, mut body: OriginBody) {
-    let limit = site.body_bytes_max();
-    let mut pieces: Vec<Bytes> = Vec::new();
-    let mut bytes = 0;
-    let mut is_kept = true;
-    while let Some(piece) = next_piece(&mut body).await {
-        let piece = match piece {
-            Ok(piece) if piece.is_empty() => continue,
-            Ok(piece) => piece,
-            Err(error) => {
-                // Dropping the leader breaks off what its readers get; nothing is stored.
-                return site.house.warn(format_args!("http: GET {form}: {error}; nothing is stored"));
-            }
+            shelf::purge(&*site.house, &self.key, false);
+            self.leader.release(Released::Uncacheable);
+            return say(tell, Led::Shared(HeaderMap::new()));
         };
-        bytes += piece.len() as u64;
-        if is_kept && bytes > limit {
-            is_kept = false;
-            pieces = Vec::new();
-            leader.overflow();
-            let for_seconds = site.settings.uncacheable_seconds;
-            shelf::mark_uncacheable(&*site.house, key, &fetched.varies, &fetched.variant, for_seconds);
-            site.house.count(Count::TooLarge, 1);
-        }
-        if is_kept {
-            pieces.push(piece.clone());
-        }
-        leader.push(piece);
-        if !is_kept && !poll_fn(|cx| leader.poll_room(cx)).await {
-            // Nobody reads it any more.
-            return;
-        }
+        let fetched = self.fetched(page.status, headers, policy, tags, None);
+        let coding = (page.coding, page.plain_bytes);
+        let written = self.keep(&fetched, coding, &mut page.value.pieces(page.body_at), page.body_bytes());
+        self.write_through(written).await;
+        self.leader.release(Released::Look);
+        say(tell, Led::Shared(fields::own(response.headers(), &self.site.settings.rules)));
     }
-    if is_kept
-        && !leader.is_spoiled()
-        && let Some(policy) = &fetched.policy
-    {
-        let plain_bytes = Some(bytes);
-        match compressed(&fetched.headers, &pieces, bytes as usize, &site.settings.compression) {
+
+    /// Passes the body to everyone as it arrives, and stores it at its end.
+    pub(super) async fn share(self, fetched: &Fetched, body: OriginBody) {
+        match self.pass_on(fetched, Vec::new(), body).await {
+            Passed::Whole(pieces) => {
+                let written = self.store(fetched, &pieces);
+                self.write_through(written).await;
+            }
+            Passed::TooLarge => {}
+            // Dropping the leader breaks off what its readers get.
+            Passed::Broken => return,
+        }
+        self.leader.land(true);
+    }
+
+    /// Passes a body to everyone, behind `pieces` that were passed on already.
+    pub(super) async fn pass_on(&self, fetched: &Fetched, mut pieces: Vec<Bytes>, mut body: OriginBody) -> Passed {
+        let (site, leader) = (&self.site, &self.leader);
+        let limit = site.body_bytes_max();
+        let mut bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let mut is_kept = true;
+        while let Some(piece) = next_piece(&mut body).await {
+            let piece = match piece {
+                Ok(piece) if piece.is_empty() => continue,
+                Ok(piece) => piece,
+                Err(error) => {
+                    site.house.warn(format_args!("http: GET {}: {error}; nothing is stored", self.form));
+                    return Passed::Broken;
+                }
+            };
+            bytes += piece.len() as u64;
+            if is_kept && bytes > limit {
+                is_kept = false;
+                pieces = Vec::new();
+                leader.overflow();
+                if fetched.status != StatusCode::PARTIAL_CONTENT {
+                    self.mark_uncacheable(&fetched.varies, &fetched.variant);
+                }
+                site.house.count(Count::TooLarge, 1);
+            }
+            if is_kept {
+                pieces.push(piece.clone());
+            }
+            leader.push(piece);
+            if !is_kept && !poll_fn(|cx| leader.poll_room(cx)).await {
+                // Nobody reads it any more.
+                return Passed::Broken;
+            }
+        }
+        if is_kept { Passed::Whole(pieces) } else { Passed::TooLarge }
+    }
+
+    /// Stores a body that has arrived: a whole one, or a part.
+    pub(super) fn store(&self, fetched: &Fetched, pieces: &[Bytes]) -> Option<Written> {
+        let settings = &self.site.settings;
+        let bytes = pieces.iter().map(Bytes::len).sum::<usize>();
+        if fetched.status == StatusCode::PARTIAL_CONTENT {
+            return parts::store(self, fetched, pieces, &self.request);
+        }
+        match compressed(&fetched.headers, pieces, bytes, &settings.compression) {
             Some((coding, body)) => {
                 let mut headers = fetched.headers.clone();
                 headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.token()));
                 negotiate::weaken_etag(&mut headers);
                 negotiate::add_vary(&mut headers);
-                let (status, varies, variant) = (fetched.status, fetched.varies.clone(), fetched.variant.clone());
-                let fetched = Fetched { status, headers, policy: None, varies, variant, bytes: None };
+                let fetched = Fetched { headers, ..fetched.clone() };
                 let mut piece = std::iter::once(&body[..]);
-                shelf::put(&*site.house, key, &fetched, policy, (coding, plain_bytes), &mut piece, body.len());
+                self.keep(&fetched, (coding, Some(bytes as u64)), &mut piece, body.len())
             }
             None => {
                 let coding = negotiate::coding_of(&fetched.headers).unwrap_or_default();
-                let mut pieces = pieces.iter().map(|piece| &piece[..]);
-                shelf::put(&*site.house, key, fetched, policy, (coding, None), &mut pieces, bytes as usize);
+                self.keep(fetched, (coding, None), &mut pieces.iter().map(|piece| &piece[..]), bytes)
             }
         }
     }
-    leader.land(true);
 }
 
 /// The body as it is to be stored, if that is compressed and the shorter for it.

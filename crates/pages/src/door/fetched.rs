@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, StatusCode};
 use crate::rules::Policy;
 
 /// A response's head, ready to be sent and stored.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Fetched {
     pub(crate) status: StatusCode,
     /// Without what belongs to the origin's connection.
@@ -15,6 +15,8 @@ pub(crate) struct Fetched {
     /// The request fields that it varies with, and what those of the request that fetched it were.
     pub(crate) varies: Vec<HeaderName>,
     pub(crate) variant: Vec<u8>,
+    /// What else it can be forgotten by ([`super::tags`]).
+    pub(crate) tags: Vec<Vec<u8>>,
     /// Bytes of the body, where the origin says so.
     pub(crate) bytes: Option<u64>,
 }
@@ -28,6 +30,7 @@ impl Fetched {
             policy: None,
             varies: Vec::new(),
             variant: Vec::new(),
+            tags: Vec::new(),
             bytes: None,
         }
     }

@@ -15,7 +15,7 @@
 use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -34,10 +34,14 @@ pub(crate) const VARIANT_MARK: u8 = b'#';
 
 type ByKey = HashMap<Box<[u8]>, Arc<Flight>>;
 
-/// The flights under way, by key.
+/// The flights under way, by key. Those of one page are in one shard.
 pub(crate) struct Flights {
     shards: [Mutex<ByKey>; SHARDS],
     hasher: RandomState,
+    /// Flights of an older era than this are out of date.
+    era: AtomicU64,
+    /// How many there are, about.
+    count: AtomicUsize,
 }
 
 /// What joining a flight makes of whoever asked.
@@ -50,42 +54,55 @@ pub(crate) enum Joined {
 
 impl Flights {
     pub(crate) fn new() -> Arc<Flights> {
-        Arc::new(Flights { shards: std::array::from_fn(|_| Mutex::default()), hasher: RandomState::new() })
+        Arc::new(Flights {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            hasher: RandomState::new(),
+            era: AtomicU64::new(0),
+            count: AtomicUsize::new(0),
+        })
     }
 
     fn shard(&self, key: &[u8]) -> MutexGuard<'_, ByKey> {
-        let index = self.hasher.hash_one(key) as usize % SHARDS;
+        let page = key.split(|&byte| byte == VARIANT_MARK).next().unwrap_or(key);
+        let index = self.hasher.hash_one(page) as usize % SHARDS;
         self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Joins the flight of `key`, or begins it.
     pub(crate) fn join(self: &Arc<Flights>, key: &[u8]) -> Joined {
+        let era = self.era.load(Ordering::SeqCst);
         let mut shard = self.shard(key);
-        if let Some(flight) = shard.get(key) {
+        if let Some(flight) = shard.get(key).filter(|flight| flight.era == era) {
             return Joined::Follow(Arc::clone(flight));
         }
-        let flight = Arc::new(Flight::default());
-        shard.insert(key.into(), Arc::clone(&flight));
+        let flight = Arc::new(Flight { era, ..Flight::default() });
+        if shard.insert(key.into(), Arc::clone(&flight)).is_none() {
+            self.count.fetch_add(1, Ordering::SeqCst);
+        }
         Joined::Lead(Leader { flights: Arc::clone(self), key: key.into(), flight, has_landed: false })
     }
 
     /// What is being fetched of a page, for whatever variant, is out of date: it is not stored, and whoever comes now
     /// asks anew.
     pub(crate) fn spoil_page(&self, page: &[u8]) {
-        self.spoil_all(|key| key.strip_prefix(page).is_some_and(|rest| rest.is_empty() || rest[0] == VARIANT_MARK));
+        if self.count.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let mut shard = self.shard(page);
+        let before = shard.len();
+        shard.retain(|key, flight| {
+            let is_spoiled = key.strip_prefix(page).is_some_and(|rest| rest.is_empty() || rest[0] == VARIANT_MARK);
+            if is_spoiled {
+                flight.spoiled.store(true, Ordering::SeqCst);
+            }
+            !is_spoiled
+        });
+        self.count.fetch_sub(before - shard.len(), Ordering::SeqCst);
     }
 
-    /// The same of all whose key `matches`.
-    pub(crate) fn spoil_all(&self, matches: impl Fn(&[u8]) -> bool) {
-        for shard in &self.shards {
-            shard.lock().unwrap_or_else(PoisonError::into_inner).retain(|key, flight| {
-                let is_spoiled = matches(key);
-                if is_spoiled {
-                    flight.spoiled.store(true, Ordering::Release);
-                }
-                !is_spoiled
-            });
-        }
+    /// The same of everything that is being fetched, in constant time.
+    pub(crate) fn spoil_everything(&self) {
+        self.era.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Nobody joins `flight` any more.
@@ -93,6 +110,7 @@ impl Flights {
         let mut shard = self.shard(key);
         if shard.get(key).is_some_and(|other| Arc::ptr_eq(other, flight)) {
             shard.remove(key);
+            self.count.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
@@ -118,7 +136,7 @@ impl Leader {
 
     /// Was the page purged since the flight began?
     pub(crate) fn is_spoiled(&self) -> bool {
-        self.flight.spoiled.load(Ordering::Acquire)
+        self.flight.spoiled.load(Ordering::SeqCst) || self.flights.era.load(Ordering::SeqCst) != self.flight.era
     }
 
     /// The head is there, and the body may be shared.
@@ -203,6 +221,7 @@ pub(crate) enum Released {
 pub(crate) struct Flight {
     state: Mutex<State>,
     spoiled: AtomicBool,
+    era: u64,
 }
 
 #[derive(Default)]
@@ -305,6 +324,15 @@ pub(crate) struct Reader {
 pub(crate) struct Broken;
 
 impl Reader {
+    /// Reads a flight whose head is there.
+    pub(crate) fn of(flight: &Arc<Flight>) -> Option<Reader> {
+        let mut cx = Context::from_waker(Waker::noop());
+        match flight.poll_head(&mut cx) {
+            Poll::Ready(Ok((_, reader))) => Some(reader),
+            _ => None,
+        }
+    }
+
     /// The next piece; `None` at the end of a whole body.
     pub(crate) fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
         let mut state = self.flight.lock();
@@ -437,8 +465,23 @@ mod tests {
         assert!(first.is_spoiled() && !second.is_spoiled());
         drop(first);
         drop(follow(&flights, b"a"));
-        flights.spoil_all(|key| key == b"b");
-        assert!(other.is_spoiled() && !second.is_spoiled());
+        let (variant, longer) = (lead(&flights, b"b#x"), lead(&flights, b"bc"));
+        flights.spoil_page(b"b");
+        assert!(other.is_spoiled() && variant.is_spoiled() && !longer.is_spoiled() && !second.is_spoiled());
+    }
+
+    #[test]
+    fn everything_is_spoiled_at_once_and_what_comes_later_is_not() {
+        let flights = Flights::new();
+        let first = lead(&flights, b"a");
+        flights.spoil_everything();
+        assert!(first.is_spoiled());
+        let second = lead(&flights, b"a");
+        assert!(!second.is_spoiled());
+        drop(first);
+        drop(follow(&flights, b"a"));
+        drop(second);
+        assert_eq!((flights.len(), flights.count.load(Ordering::SeqCst)), (0, 0));
     }
 
     #[test]

@@ -9,7 +9,7 @@
 use std::io::{IoSlice, Write as _};
 
 use http::{HeaderName, HeaderValue, StatusCode};
-use nuthatch_store::{Held, Hit};
+use nuthatch_store::{Held, Hit, TAGS_MAX};
 
 use super::answer::{Adding, How, announced};
 use super::body::PagePiece;
@@ -164,6 +164,10 @@ impl Site {
         let first = hit.value_whole().or_else(|| hit.value().next())?;
         let body_at = head_bytes(first).ok()?;
         let Value::Page(page) = parse_head(first.get(..body_at)?, hit.value_bytes() as u64).ok()? else { return None };
+        // What else its tags or a soft purge have to say is looked up there.
+        if page.tag_count() > TAGS_MAX || self.soft.may_cover(hit.flags()) {
+            return None;
+        }
         // The others have no body, or are for who asked for a part.
         if matches!(page.status.as_u16(), 100..=199 | 204..=206 | 304)
             || page.policy.decide(&Asked::default(), now) != Decision::Hit

@@ -4,9 +4,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use http::HeaderMap;
+use tokio::task::JoinHandle;
 
 use super::shelf;
 use super::site::Site;
+use super::tags;
+use crate::house::Count;
 use crate::key::{PageUrl, UrlError, item_key};
 
 /// Addresses that begin alike: `10.0.0.0/8`, `2001:db8::/32`, or one address.
@@ -53,12 +56,51 @@ impl FromStr for Network {
     }
 }
 
-/// Does a purge only make stale what it names? Said by `Purge: soft`, `Fastly-Soft-Purge: 1` or `X-Purge-Mode: soft`.
-pub(crate) fn is_soft(headers: &HeaderMap) -> bool {
-    let says = |name: &str, word: &str| {
-        headers.get(name).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(word.as_bytes()))
-    };
-    says("purge", "soft") || says("fastly-soft-purge", "1") || says("x-purge-mode", "soft")
+/// What a `PURGE` asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) what: What,
+    /// Make it stale, and do not forget it.
+    pub(crate) is_soft: bool,
+}
+
+/// See [`Wanted`].
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// The page of the URL.
+    Page,
+    /// Pages whose URLs begin with the URL.
+    Prefix,
+    /// Pages that have one of these tags.
+    Tags(Vec<Vec<u8>>),
+    /// All pages, and whatever else is in the pool.
+    Everything,
+}
+
+impl Wanted {
+    /// What the fields of a `PURGE` say: `Purge: soft`, `prefix` or `all`, or two of them; tags in `Surrogate-Key` and its
+    /// kin; softly also by Fastly's and Varnish's fields. None for a word in `Purge` that means nothing.
+    pub(crate) fn of(headers: &HeaderMap) -> Option<Wanted> {
+        let says = |name: &str, word: &str| {
+            headers.get(name).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(word.as_bytes()))
+        };
+        let is_there = |name: &str| headers.contains_key(name);
+        let is_soft = says("fastly-soft-purge", "1") || says("x-purge-mode", "soft") || is_there("xkey-softpurge");
+        let mut wanted = Wanted { what: What::Page, is_soft };
+        let tags = tags::of_purge(headers);
+        if !tags.is_empty() {
+            wanted.what = What::Tags(tags);
+        }
+        for word in headers.get_all("purge").iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b',')) {
+            match word.trim_ascii().to_ascii_lowercase().as_slice() {
+                b"soft" => wanted.is_soft = true,
+                b"prefix" => wanted.what = What::Prefix,
+                b"all" => wanted.what = What::Everything,
+                _ => return None,
+            }
+        }
+        Some(wanted)
+    }
 }
 
 /// What became of a purge.
@@ -74,6 +116,24 @@ pub enum Purged {
     NoUrl(UrlError),
 }
 
+/// A purge that was done here, and is being done elsewhere.
+#[derive(Default)]
+pub(crate) struct Purging {
+    was_here: bool,
+    elsewhere: Vec<JoinHandle<bool>>,
+}
+
+impl Purging {
+    /// Waits for the others: whether there was something to forget anywhere.
+    pub(crate) async fn everywhere(self) -> bool {
+        let mut was_there = self.was_here;
+        for elsewhere in self.elsewhere {
+            was_there |= elsewhere.await.unwrap_or(false);
+        }
+        was_there
+    }
+}
+
 impl Site {
     /// Forgets the page of an absolute URL, for somebody at `address`.
     pub fn purge_url(&self, address: Option<IpAddr>, url: &[u8]) -> Purged {
@@ -82,29 +142,92 @@ impl Site {
         }
         match PageUrl::parse(url, &self.settings.urls) {
             Err(why) => Purged::NoUrl(why),
-            Ok(url) if self.purge(&url, false) => Purged::Gone,
-            Ok(_) => Purged::NotThere,
+            Ok(url) => match self.purge(&url, false).was_here {
+                true => Purged::Gone,
+                false => Purged::NotThere,
+            },
         }
     }
 
-    /// Forgets a page and its variants, or makes them stale: whether there was one. The same under the other scheme:
-    /// applications know one URL of a page, and a purge that leaves half of it is worse than none.
-    pub(crate) fn purge(&self, url: &PageUrl, is_soft: bool) -> bool {
-        let mut was_there = self.purge_one(url, is_soft);
+    /// Forgets a page and its variants, or makes them stale. The same under the other scheme: applications know one URL of a
+    /// page, and a purge that leaves half of it is worse than none. Where pages are shared with other hosts it is forgotten
+    /// there too, softly or not.
+    pub(crate) fn purge(&self, url: &PageUrl, is_soft: bool) -> Purging {
+        let mut purging = Purging {
+            was_here: self.purge_one(url, is_soft),
+            elsewhere: self.forget_beyond(url).into_iter().collect(),
+        };
         let other = if url.scheme() == "http" { "https" } else { "http" };
         if let Ok(other) = PageUrl::new(other, url.authority().as_bytes(), url.target().as_bytes(), &self.settings.urls)
         {
-            was_there |= self.purge_one(&other, is_soft);
+            purging.was_here |= self.purge_one(&other, is_soft);
+            purging.elsewhere.extend(self.forget_beyond(&other));
         }
-        was_there
+        purging
     }
 
     fn purge_one(&self, url: &PageUrl, is_soft: bool) -> bool {
         let key = item_key(url);
-        let was_there = shelf::purge(&*self.house, &key, is_soft);
-        // After the item: what a fetch stores in between is gone too, as it sees that it is spoiled before it stores.
+        // Before the item: who stores looks at this afterwards, and takes back what it stored in between.
         self.flights.spoil_page(key.as_bytes());
-        was_there
+        shelf::purge(&*self.house, &key, is_soft)
+    }
+
+    /// Forgets all pages whose URLs begin with `url`, or makes them stale; under both schemes, as [`Site::purge`]. Whether
+    /// that is a prefix: `is_query` says that a question mark stood at its end.
+    pub(crate) fn purge_prefix(&self, url: &PageUrl, is_query: bool, is_soft: bool) -> bool {
+        let (_, rest) = url.form().split_once("://").unwrap_or_default();
+        let tags = ["http", "https"].map(|scheme| {
+            let end = if is_query { "?" } else { "" };
+            tags::of_prefix(&format!("{scheme}://{rest}{end}"))
+        });
+        let tags: Vec<Vec<u8>> = tags.into_iter().flatten().collect();
+        self.purge_tags(&tags, is_soft);
+        !tags.is_empty()
+    }
+
+    /// Forgets all pages with one of these tags, or makes them stale. In constant time.
+    pub(crate) fn purge_tags(&self, tags: &[Vec<u8>], is_soft: bool) {
+        // What is being fetched may have them: nobody knows before its head is there.
+        self.flights.spoil_everything();
+        let mut refused = None;
+        self.house.with_store(&mut |handle, seconds| {
+            for tag in tags {
+                if is_soft {
+                    self.soft.mark(tag, seconds);
+                } else if let Err(error) = handle.store().forget_tag(tag) {
+                    refused = Some(error);
+                }
+            }
+        });
+        if let Some(error) = refused {
+            self.house.warn(format_args!("purge: {error}"));
+        }
+        self.house.count(Count::Purged, 1);
+    }
+
+    /// Forgets everything in the pool, or makes its pages stale. In constant time. Where pages are shared with other hosts,
+    /// everything is forgotten there too, unless softly.
+    pub(crate) fn purge_everything(&self, is_soft: bool) -> Purging {
+        self.flights.spoil_everything();
+        let beyond = self.house.beyond().filter(|_| !is_soft);
+        let elsewhere = beyond.map(|beyond| {
+            tokio::spawn(async move {
+                beyond.flush().await;
+                true
+            })
+        });
+        self.house.with_store(&mut |handle, seconds| match is_soft {
+            true => self.soft.mark_everything(seconds),
+            false => handle.store().flush(seconds),
+        });
+        self.house.count(Count::Purged, 1);
+        Purging { was_here: true, elsewhere: elsewhere.into_iter().collect() }
+    }
+
+    /// Are its pages shared with other hosts? Those cannot be told to forget what they do not know by its key.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.house.beyond().is_some()
     }
 }
 
@@ -129,5 +252,26 @@ mod tests {
         for wrong in ["", "10.0.0.0/33", "10.0.0/8", "10.0.0.0/", "::/129", "host", "10.0.0.0/-1"] {
             assert!(wrong.parse::<Network>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_purge_says_what_it_is_for_and_how_hard() {
+        let wanted = |fields: &[(&str, &str)]| Wanted::of(&crate::testing::headers(fields));
+        let tags = |names: &[&str]| What::Tags(names.iter().map(|name| name.as_bytes().to_vec()).collect());
+        for (fields, what, is_soft) in [
+            (&[][..], What::Page, false),
+            (&[("purge", "soft")], What::Page, true),
+            (&[("fastly-soft-purge", "1")], What::Page, true),
+            (&[("x-purge-mode", "Soft")], What::Page, true),
+            (&[("purge", "prefix")], What::Prefix, false),
+            (&[("purge", "soft, Prefix")], What::Prefix, true),
+            (&[("purge", "all")], What::Everything, false),
+            (&[("surrogate-key", "a b")], tags(&["a", "b"]), false),
+            (&[("cache-tags", "a,b"), ("purge", "soft")], tags(&["a", "b"]), true),
+            (&[("xkey-softpurge", "a")], tags(&["a"]), true),
+        ] {
+            assert_eq!(wanted(fields), Some(Wanted { what, is_soft }), "{fields:?}");
+        }
+        assert_eq!(wanted(&[("purge", "hard")]), None);
     }
 }

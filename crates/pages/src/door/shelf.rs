@@ -6,24 +6,32 @@
 //! | index | the page's key | the fields its responses vary with; its flags are the index's number |
 //! | variant | a key made of the page's, the index's number and the request's fields | a response |
 //! | marker | the page's or a variant's key | that such answers cannot be stored |
+//! | page of an application | the page's key, or one with another prefix | a page in another program's form ([`crate::format::foreign`]) |
+//! | guard | a key of its own ([`super::tags`]) | eight tags of a page that has more than an item |
 //!
 //! So deleting the one item under the page's key forgets all its variants, whoever deletes it: another index has another
-//! number. An item that is marked stale (`md KEY I`, a soft purge) is served as a stale page is. The bytes are
-//! [`crate::format`]'s. Nothing here asks an origin or decides on what may be served.
+//! number. An item that is marked stale (`md KEY I`, a soft purge) is served as a stale page is; so is one that a soft purge
+//! of many covers: a page's flags are the second in which it was stored. The bytes are [`crate::format`]'s. Nothing here
+//! asks an origin or decides on what may be served.
 
+use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use nuthatch_store::{DeleteOptions, DeleteOutcome, Handle, Held, Hit, Seconds, SetOptions, SetOutcome};
+use nuthatch_store::{DeleteOptions, DeleteOutcome, Handle, Held, Hit, Seconds, SetOptions, SetOutcome, TAGS_MAX};
 
 use super::fetched::Fetched;
+use super::site::{Foreign, Site};
+use super::soft::SoftPurges;
+use super::tags;
 use crate::format::{Parts, Value, encode_variants, head_bytes, page_head, parse_head};
-use crate::house::{Count, House};
-use crate::key::{Cookies, variant_key};
+use crate::house::{BeyondItem, Count, House};
+use crate::key::{Cookies, ITEM_PREFIX, KEY_BYTES_MAX, variant_key};
 use crate::negotiate::Coding;
-use crate::rules::{Policy, UnixSeconds, vary};
+use crate::rules::{Flags, Policy, UnixSeconds, partial, vary};
 
 /// A stored response.
 #[derive(Clone)]
@@ -32,15 +40,45 @@ pub(crate) struct Page {
     pub(crate) headers: HeaderMap,
     pub(crate) policy: Policy,
     pub(crate) coding: Coding,
+    /// Bytes of the body without the coding, where it was compressed here.
+    pub(crate) plain_bytes: Option<u64>,
     /// The value, of which the body is `body_at..`.
     pub(crate) value: Arc<Held>,
     pub(crate) body_at: usize,
+    /// The head of the value.
+    head: Bytes,
+    /// The second of the store's clock in which it was stored.
+    stored_at: Seconds,
 }
 
 impl Page {
     /// Bytes of the body as it is stored.
     pub(crate) fn body_bytes(&self) -> usize {
         self.value.value_bytes() - self.body_at
+    }
+
+    /// Bytes of the body as the origin sent it.
+    pub(crate) fn origin_bytes(&self) -> u64 {
+        self.plain_bytes.unwrap_or(self.body_bytes() as u64)
+    }
+
+    /// Is it all of the representation, and not a part (206)?
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.policy.flags.has(Flags::PARTIAL)
+    }
+
+    /// Of a part, its place in the whole and the whole's length; none if it is no part that can be used.
+    pub(crate) fn place(&self) -> Option<(std::ops::Range<u64>, u64)> {
+        let (range, whole) = partial::part(&self.headers)?;
+        (!self.is_whole() && range.end - range.start == self.body_bytes() as u64).then_some((range, whole))
+    }
+
+    /// Its tags.
+    fn tags(&self) -> Vec<&[u8]> {
+        match parse_head(&self.head, self.value.value_bytes() as u64) {
+            Ok(Value::Page(page)) => page.tags().collect(),
+            _ => Vec::new(),
+        }
     }
 }
 
@@ -74,104 +112,284 @@ impl Index {
     }
 }
 
-/// Looks for a response to a request with these fields.
-pub(crate) fn find(
-    house: &dyn House,
-    page_key: &str,
-    request: &HeaderMap,
-    cookies: &Cookies,
-    now: UnixSeconds,
-) -> Found {
-    let mut found = Found::Nothing;
-    house.with_store(&mut |handle, seconds| found = find_with(handle, seconds, now, page_key, request, cookies));
-    found
+/// Longest that a page of an application is said to be fresh.
+const YEAR_SECONDS: Seconds = 365 * 86_400;
+
+impl Site {
+    /// The key under which an application keeps a page, if it is another than ours.
+    fn foreign_key(&self, page_key: &str) -> Option<String> {
+        let prefix = &self.settings.foreign.as_ref()?.prefix;
+        let form = page_key.strip_prefix(ITEM_PREFIX).filter(|form| !form.starts_with("sha256:"))?;
+        (prefix != ITEM_PREFIX).then(|| format!("{prefix}{form}")).filter(|key| key.len() <= KEY_BYTES_MAX)
+    }
+
+    /// Looks for a response to a request with these fields.
+    pub(crate) fn find(&self, page_key: &str, request: &HeaderMap, now: UnixSeconds) -> Found {
+        let mut found = Found::Nothing;
+        self.house.with_store(&mut |handle, seconds| {
+            let look = Look { seconds, now, soft: &self.soft, foreign: self.settings.foreign.as_ref() };
+            found = look.find(handle, page_key, request, self.cookies());
+            // Where applications have keys of their own.
+            if matches!(found, Found::Nothing)
+                && let Some(key) = self.foreign_key(page_key)
+            {
+                found = look.find(handle, &key, request, self.cookies());
+            }
+        });
+        found
+    }
 }
 
-fn find_with(
-    handle: &mut Handle,
+/// When, and what by, items are judged.
+struct Look<'s> {
     seconds: Seconds,
     now: UnixSeconds,
-    page_key: &str,
-    request: &HeaderMap,
-    cookies: &Cookies,
-) -> Found {
-    let (index, is_stale) = match handle.get(page_key.as_bytes(), seconds) {
-        None => return Found::Nothing,
-        Some(hit) => match decode(&hit, now) {
-            Some(Item::Page(page)) => return Found::Page(page),
-            Some(Item::Index(index)) => (index, hit.stale()),
-            Some(Item::Marker) => return Found::Marker,
-            None => return Found::Nothing,
-        },
-    };
-    let mut marker = false;
-    for way in &index.ways {
-        let key = index.key(page_key, &vary::variant(way, request, cookies));
-        match handle.get(key.as_bytes(), seconds).and_then(|hit| decode(&hit, now)) {
-            Some(Item::Page(mut page)) => {
-                if is_stale {
-                    make_stale(&mut page.policy, now);
-                }
-                return Found::Page(page);
+    soft: &'s SoftPurges,
+    foreign: Option<&'s Foreign>,
+}
+
+impl Look<'_> {
+    /// What an item holds, in our form or in the one that applications write.
+    fn decode(&self, hit: &Hit<'_>) -> Option<Item> {
+        decode(hit, self.now).or_else(|| Some(Item::Page(Box::new(self.decode_foreign(hit)?), 0)))
+    }
+
+    /// A page that an application has put there: good for as long as its item lasts. Its body is not copied.
+    fn decode_foreign(&self, hit: &Hit<'_>) -> Option<Page> {
+        let form = &self.foreign?.form;
+        let copied;
+        let value: &[u8] = match hit.value_whole() {
+            Some(whole) => whole,
+            None => {
+                copied = hit.value().fold(Vec::with_capacity(hit.value_bytes()), |mut value, piece| {
+                    value.extend_from_slice(piece);
+                    value
+                });
+                &copied[..]
             }
-            Some(Item::Marker) => marker = true,
-            _ => {}
+        };
+        let page = form.decode(hit.flags(), value).ok()?;
+        // One that is compressed together with its head has no body that could be served from where it lies.
+        let Cow::Borrowed(body) = page.body else { return None };
+        let mut headers = page.headers;
+        if page.coding != Coding::Identity {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static(page.coding.token()));
+        }
+        let left = hit.expiry().saturating_sub(self.seconds).min(YEAR_SECONDS);
+        let until = self.now + UnixSeconds::from(left);
+        let policy = Policy {
+            born: self.now,
+            fresh_until: until,
+            while_revalidate_until: until,
+            if_error_until: until,
+            keep_until: until,
+            flags: Flags::default(),
+        };
+        Some(Page {
+            status: page.status,
+            headers,
+            policy,
+            coding: page.coding,
+            plain_bytes: None,
+            body_at: value.len() - body.len(),
+            value: Arc::new(hit.hold()),
+            head: Bytes::new(),
+            stored_at: self.seconds,
+        })
+    }
+
+    fn find(&self, handle: &mut Handle, page_key: &str, request: &HeaderMap, cookies: &Cookies) -> Found {
+        let item = handle.get(page_key.as_bytes(), self.seconds);
+        let (index, is_stale) = match item.and_then(|hit| Some((self.decode(&hit)?, hit.stale()))) {
+            Some((Item::Page(page, tag_count), _)) => {
+                return self.guarded(handle, page_key, page, tag_count).map_or(Found::Nothing, Found::Page);
+            }
+            Some((Item::Index(index), is_stale)) => (index, is_stale),
+            Some((Item::Marker, _)) => return Found::Marker,
+            None => return Found::Nothing,
+        };
+        let mut marker = false;
+        for way in &index.ways {
+            let key = index.key(page_key, &vary::variant(way, request, cookies));
+            match handle.get(key.as_bytes(), self.seconds).and_then(|hit| decode(&hit, self.now)) {
+                Some(Item::Page(page, tag_count)) => {
+                    if let Some(mut page) = self.guarded(handle, &key, page, tag_count) {
+                        if is_stale {
+                            make_stale(&mut page.policy, self.now);
+                        }
+                        return Found::Page(page);
+                    }
+                }
+                Some(Item::Marker) => marker = true,
+                _ => {}
+            }
+        }
+        match index.ways.into_iter().next() {
+            _ if marker => Found::Marker,
+            Some(way) => Found::OtherVariants(way),
+            None => Found::Nothing,
         }
     }
-    match index.ways.into_iter().next() {
-        _ if marker => Found::Marker,
-        Some(way) => Found::OtherVariants(way),
-        None => Found::Nothing,
+
+    /// The page if none of its tags was forgotten; stale if one was made so.
+    fn guarded(&self, handle: &mut Handle, key: &str, mut page: Box<Page>, tag_count: usize) -> Option<Box<Page>> {
+        if tag_count > TAGS_MAX && !tags::is_guarded(handle, key.as_bytes(), page.stored_at, &page.tags(), self.seconds)
+        {
+            return None;
+        }
+        if self.soft.may_cover(page.stored_at) && self.soft.cover(page.stored_at, page.tags()) {
+            make_stale(&mut page.policy, self.now);
+        }
+        Some(page)
     }
 }
 
-/// Stores a response whose body is `pieces`. False when it is too large or no room can be made.
+/// What is put on the shelf.
+pub(crate) struct Put<'p> {
+    pub(crate) page_key: &'p str,
+    pub(crate) fetched: &'p Fetched,
+    pub(crate) policy: &'p Policy,
+    pub(crate) coding: Coding,
+    /// Bytes of the body without its coding, where it was compressed here.
+    pub(crate) plain_bytes: Option<u64>,
+    pub(crate) body_bytes: usize,
+    /// What lay under the page's key when it began to be fetched ([`seen`]).
+    pub(crate) seen: Option<u64>,
+}
+
+/// Notes what lies under a page's key, so that a fetch that begins now overwrites nothing that an application stores
+/// meanwhile.
+pub(crate) fn seen(house: &dyn House, page_key: &str) -> Option<u64> {
+    let mut seen = None;
+    house.with_store(&mut |handle, seconds| seen = handle.peek(page_key.as_bytes(), seconds).map(|hit| hit.cas()));
+    seen
+}
+
+/// What was stored, for others to keep too.
+pub(crate) struct Written {
+    pub(crate) key: String,
+    pub(crate) value: Bytes,
+    pub(crate) flags: u32,
+    pub(crate) expires_at: UnixSeconds,
+    /// The index that leads to it, and its number.
+    pub(crate) index: Option<(Vec<u8>, u32)>,
+}
+
+/// The key of the variant that a page's index with this number leads to.
+pub(crate) fn variant_item_key(page_key: &str, number: u32, variant: &[u8]) -> String {
+    Index { number, ways: Vec::new() }.key(page_key, variant)
+}
+
+/// A number that nobody can foresee.
+pub(crate) fn number_at_random() -> u64 {
+    RandomState::new().hash_one(0)
+}
+
+/// Puts an item here that lies elsewhere, until `until` at most: whether there was room.
+pub(crate) fn put_item(house: &dyn House, key: &str, item: &BeyondItem, until: UnixSeconds) -> bool {
+    let expiry = house.store_seconds(until);
+    let mut is_stored = false;
+    house.with_store(&mut |handle, seconds| {
+        let options = SetOptions { flags: item.flags, expiry, ..SetOptions::default() };
+        let outcome = handle.set(key.as_bytes(), &item.value, &options, seconds);
+        is_stored = matches!(outcome, SetOutcome::Stored { .. });
+    });
+    is_stored
+}
+
+/// Stores a response whose body is `pieces`. None when it is too large, no room can be made, or somebody else has stored
+/// a page meanwhile. Where pages are shared with other hosts, with what they are to store.
 pub(crate) fn put(
     house: &dyn House,
-    page_key: &str,
-    fetched: &Fetched,
-    policy: &Policy,
-    (coding, plain_bytes): (Coding, Option<u64>),
+    put: &Put<'_>,
     pieces: &mut dyn Iterator<Item = &[u8]>,
-    body_bytes: usize,
-) -> bool {
+) -> Option<Option<Written>> {
+    let Put { page_key, fetched, policy, coding, plain_bytes, body_bytes, seen } = *put;
+    let tags: Vec<&[u8]> = fetched.tags.iter().map(Vec::as_slice).collect();
     let parts = Parts {
         status: fetched.status,
         policy: *policy,
         coding,
         plain_bytes,
         variant: &fetched.variant,
-        tags: &[],
+        tags: &tags,
         headers: &fetched.headers,
     };
     let Ok(head) = page_head(&parts, body_bytes as u64) else {
         house.count(Count::TooLarge, 1);
-        return false;
+        return None;
     };
     let now = house.unix_seconds();
-    let expiry = house.store_seconds(policy.keep_until);
+    let beyond = house.beyond();
+    let until = match &beyond {
+        Some(beyond) => policy.keep_until.min(now + i64::from(beyond.seconds_here())),
+        None => policy.keep_until,
+    };
+    let expiry = house.store_seconds(until);
+    let mut written = beyond.map(|_| Written {
+        key: page_key.to_owned(),
+        value: Bytes::new(),
+        flags: 0,
+        expires_at: policy.keep_until,
+        index: None,
+    });
     let mut is_stored = false;
+    let mut is_anothers = false;
     house.with_store(&mut |handle, seconds| {
+        is_anothers = handle.peek(page_key.as_bytes(), seconds).is_some_and(|hit| {
+            // Indexes are shared, and parts and markers give way.
+            let is_page = match decode(&hit, now) {
+                Some(Item::Page(page, _)) => page.is_whole(),
+                Some(Item::Index(_) | Item::Marker) => false,
+                None => true,
+            };
+            is_page && Some(hit.cas()) != seen
+        });
+        if is_anothers {
+            return;
+        }
         let variant = (!fetched.varies.is_empty()).then(|| {
-            index_for(handle, page_key, &fetched.varies, expiry, seconds, now).key(page_key, &fetched.variant)
+            let index = index_for(handle, page_key, &fetched.varies, expiry, seconds, now);
+            let key = index.key(page_key, &fetched.variant);
+            if let (Some(written), Ok(value)) = (&mut written, encode_variants(&index.ways)) {
+                written.key.clone_from(&key);
+                written.index = Some((value, index.number));
+            }
+            key
         });
         let key = variant.as_deref().unwrap_or(page_key).as_bytes();
-        let Ok(mut room) = handle.reserve(key, head.len() + body_bytes, 0, expiry, seconds) else {
+        let (own, _) = tags::split(&fetched.tags);
+        let reserved = match handle.store().tags(own.iter().map(Vec::as_slice)) {
+            Ok(marks) if tags::guard(handle, key, seconds, &fetched.tags, (expiry, seconds)) => {
+                handle.reserve_tagged(key, head.len() + body_bytes, seconds, expiry, &marks, seconds).ok()
+            }
+            _ => None,
+        };
+        let Some(mut room) = reserved else {
             // What is there is out of date.
             let _ = handle.delete(key, &DeleteOptions::default(), seconds);
             return;
         };
         room.write(&head);
+        let mut copy = written.as_ref().map(|_| [&head[..]].concat());
         for piece in &mut *pieces {
             room.write(piece);
+            if let Some(copy) = &mut copy {
+                copy.extend_from_slice(piece);
+            }
+        }
+        if let (Some(written), Some(copy)) = (&mut written, copy) {
+            (written.value, written.flags) = (copy.into(), seconds);
         }
         if room.remaining() == 0 {
             let outcome = handle.commit(room, &SetOptions { expiry, ..SetOptions::default() }, seconds);
             is_stored = matches!(outcome, SetOutcome::Stored { .. });
         }
     });
-    house.count(if is_stored { Count::Stored } else { Count::TooLarge }, 1);
-    is_stored
+    if !is_anothers {
+        house.count(if is_stored { Count::Stored } else { Count::TooLarge }, 1);
+    }
+    is_stored.then_some(written)
 }
 
 /// The index that leads to variants by `varies`: the one that is there, or another in its place.
@@ -229,6 +447,13 @@ pub(crate) fn mark_uncacheable(
     });
 }
 
+/// Takes back what was just stored: it turned out to be out of date.
+pub(crate) fn take_back(house: &dyn House, page_key: &str) {
+    house.with_store(&mut |handle, seconds| {
+        let _ = handle.delete(page_key.as_bytes(), &DeleteOptions::default(), seconds);
+    });
+}
+
 /// Forgets a page and its variants, or makes them stale: whether it was there.
 pub(crate) fn purge(house: &dyn House, page_key: &str, is_soft: bool) -> bool {
     let mut was_there = false;
@@ -244,7 +469,8 @@ pub(crate) fn purge(house: &dyn House, page_key: &str, is_soft: bool) -> bool {
 const MARKER: &[u8] = b"not cacheable\n";
 
 enum Item {
-    Page(Box<Page>),
+    /// With how many tags.
+    Page(Box<Page>, usize),
     Index(Index),
     Marker,
 }
@@ -295,9 +521,12 @@ fn decode(hit: &Hit<'_>, now: UnixSeconds) -> Option<Item> {
             if hit.stale() {
                 make_stale(&mut policy, now);
             }
-            let (status, coding) = (page.status, page.coding);
-            let value = Arc::new(hit.hold());
-            Some(Item::Page(Box::new(Page { status, headers, policy, coding, value, body_at: head_bytes })))
+            let (status, coding, plain_bytes) = (page.status, page.coding, page.plain_bytes);
+            let tag_count = page.tag_count();
+            let (value, stored_at) = (Arc::new(hit.hold()), hit.flags());
+            let page =
+                Page { status, headers, policy, coding, plain_bytes, value, body_at: head_bytes, head, stored_at };
+            Some(Item::Page(Box::new(page), tag_count))
         }
     }
 }

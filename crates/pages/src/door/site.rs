@@ -4,11 +4,15 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use http::HeaderValue;
+
 use super::flight::Flights;
 use super::log::AccessLog;
 use super::purge::Network;
+use super::soft::SoftPurges;
+use crate::format::foreign::Form;
 use crate::house::House;
-use crate::key::{Cookies, UrlRules};
+use crate::key::{Cookies, ITEM_PREFIX, UrlRules};
 use crate::negotiate::{Coding, Compression};
 use crate::origin::Origins;
 use crate::rules::Rules;
@@ -29,6 +33,10 @@ pub struct SiteSettings {
     pub announce: Announce,
     /// What is compressed before it is stored.
     pub compression: Compression,
+    /// The `Accept-Encoding` with which origins are asked for what all will see; without it, for no coding.
+    pub accept_encoding: Option<HeaderValue>,
+    /// Pages of applications that are read besides our own.
+    pub foreign: Option<Foreign>,
     /// Longer bodies are passed through and not stored.
     pub page_bytes_max: u64,
     /// For how long it is remembered that a page's answers cannot be stored.
@@ -44,10 +52,21 @@ impl Default for SiteSettings {
             purge_from: vec![Network::LOOPBACK_4, Network::LOOPBACK_6],
             announce: Announce::default(),
             compression: Compression { coding: Coding::Identity, ..Compression::default() },
+            accept_encoding: None,
+            foreign: None,
             page_bytes_max: 8 * 1024 * 1024,
             uncacheable_seconds: 120,
         }
     }
+}
+
+/// Pages that applications put into the pool themselves.
+#[derive(Clone, Debug)]
+pub struct Foreign {
+    /// Their form.
+    pub form: Form,
+    /// What stands before a URL in their keys; ours is `page:`.
+    pub prefix: String,
 }
 
 /// Which fields answers carry.
@@ -76,17 +95,37 @@ pub struct Site {
     pub(crate) settings: SiteSettings,
     pub(crate) origins: Arc<Origins>,
     pub(crate) flights: Arc<Flights>,
+    pub(crate) soft: Arc<SoftPurges>,
     pub(crate) house: Arc<dyn House>,
     pub(crate) log: Option<Arc<AccessLog>>,
 }
 
-/// What all sites of one pool share whatever the settings become: which pages are being fetched.
+/// What all sites of one pool share whatever the settings become: which pages are being fetched, and which were made
+/// stale together.
 #[derive(Clone)]
-pub struct Shared(pub(crate) Arc<Flights>);
+pub struct Shared {
+    flights: Arc<Flights>,
+    soft: Arc<SoftPurges>,
+}
 
 impl Default for Shared {
     fn default() -> Shared {
-        Shared(Flights::new())
+        Shared { flights: Flights::new(), soft: Arc::default() }
+    }
+}
+
+impl Shared {
+    /// The item under `key` is about to be deleted by a client of another door: what is being fetched for it is out of
+    /// date. Costs a comparison where it is no page's.
+    pub fn deleting(&self, key: &[u8]) {
+        if key.starts_with(ITEM_PREFIX.as_bytes()) {
+            self.flights.spoil_page(key);
+        }
+    }
+
+    /// Everything, or what nobody can tell by its key, is about to be forgotten: whatever is being fetched is out of date.
+    pub fn forgetting(&self) {
+        self.flights.spoil_everything();
     }
 }
 
@@ -99,7 +138,8 @@ impl Site {
         house: Arc<dyn House>,
         log: Option<Arc<AccessLog>>,
     ) -> Arc<Site> {
-        Arc::new(Site { settings, origins, flights: Arc::clone(&shared.0), house, log })
+        let Shared { flights, soft } = shared.clone();
+        Arc::new(Site { settings, origins, flights, soft, house, log })
     }
 
     /// Where its pages come from.

@@ -1,4 +1,5 @@
-//! A visit: one request, from its head to the head of its answer.
+//! A visit: one request, from its head to the head of its answer, as far as nothing is looked for but what can be served at
+//! once ([`super::look`] goes on).
 //!
 //! ```text
 //!  refused? ─ PURGE? ─ its page ─ session, method: pass ─ the shelf ─ fresh: HIT
@@ -9,38 +10,32 @@
 //! A fresh page is answered without a wait and with few allocations ([`Site::answer`] up to the shelf); everything else
 //! is in a future of its own, so that the one of each request stays small.
 
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, UPGRADE};
+use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, COOKIE, HOST, UPGRADE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::sync::oneshot;
 
 use super::answer::{self, How};
 use super::body::PageBody;
 use super::client::{Answering, Client};
-use super::fetch::{Leading, Led};
-use super::flight::{Flight, Joined, Released, VARIANT_MARK};
+use super::fetch::Errand;
+use super::flight::{Joined, Reader};
 use super::forward::{self, Purpose};
 use super::log::{Asking, Entry, ResultCode};
-use super::purge;
-use super::shelf::{self, Found, Page};
+use super::purge::{Wanted, What};
+use super::shelf::Found;
 use super::site::Site;
 use crate::house::Count;
 use crate::key::{PageUrl, UrlError, Visitor, item_key};
-use crate::origin::{Early, FetchError, OriginBody, RequestBody};
+use crate::origin::{Early, OriginBody, RequestBody};
 use crate::rules::announce::Forward;
-use crate::rules::{Asked, Class, Decision, OnError, Policy, classify, fields, invalidate, vary};
-
-/// How often a request whose flight brought something else looks again before it asks for itself.
-const LOOKS_MAX: usize = 4;
+use crate::rules::{Class, Decision, Exchange, UnixSeconds, asked, classify, fields, invalidate, judge_post, vary};
 
 /// What [`Site::answer`] makes of a request: an answer that is there, or is awaited.
 pub struct Answered {
@@ -80,7 +75,7 @@ pub(super) struct Visit {
     body: Option<Incoming>,
     pub(super) url: PageUrl,
     pub(super) key: String,
-    entry: Option<Box<Entry>>,
+    pub(super) entry: Option<Box<Entry>>,
 }
 
 impl Site {
@@ -126,15 +121,7 @@ impl Site {
             class => class,
         };
         let Class::Lookup(asked) = class else {
-            let visit = Visit {
-                site: Arc::clone(self),
-                client: Arc::clone(client),
-                request,
-                body: Some(body),
-                url,
-                key,
-                entry,
-            };
+            let visit = Visit::new(self, client, (request, body), url, key, entry);
             let reason = if is_private { Forward::Bypass } else { Forward::Method };
             return Err(Box::pin(visit.without_looking(class, reason)));
         };
@@ -142,10 +129,10 @@ impl Site {
         let now = self.house.unix_seconds();
         let found = match is_private {
             true => Found::Nothing,
-            false => shelf::find(&*self.house, &key, &request.headers, self.cookies(), now),
+            false => self.find(&key, &request.headers, now),
         };
-        if let Found::Page(page) = found {
-            if page.policy.decide(&asked, now) == Decision::Hit {
+        let found = match found {
+            Found::Page(page) if page.is_whole() && page.policy.decide(&asked, now) == Decision::Hit => {
                 let mut how = How::hit(ResultCode::MemHit, page.policy.fresh_until - now);
                 let response = answer::of_page(*page, &asked, &request.headers, now);
                 if response.status() == StatusCode::NOT_MODIFIED {
@@ -154,19 +141,9 @@ impl Site {
                 self.house.count(Count::Hit, 1);
                 return Ok(self.finish(client, response, how, entry));
             }
-            let visit = Visit {
-                site: Arc::clone(self),
-                client: Arc::clone(client),
-                request,
-                body: Some(body),
-                url,
-                key,
-                entry,
-            };
-            return Err(Box::pin(visit.look(asked, Found::Page(page), 0)));
-        }
-        let visit =
-            Visit { site: Arc::clone(self), client: Arc::clone(client), request, body: Some(body), url, key, entry };
+            found => found,
+        };
+        let visit = Visit::new(self, client, (request, body), url, key, entry);
         Err(Box::pin(visit.look(asked, found, 0)))
     }
 
@@ -242,7 +219,18 @@ impl Site {
 }
 
 impl Visit {
-    fn finish(self, response: Response<PageBody>, how: How) -> Response<PageBody> {
+    fn new(
+        site: &Arc<Site>,
+        client: &Arc<Client>,
+        (request, body): (Parts, Incoming),
+        url: PageUrl,
+        key: String,
+        entry: Option<Box<Entry>>,
+    ) -> Visit {
+        Visit { site: Arc::clone(site), client: Arc::clone(client), request, body: Some(body), url, key, entry }
+    }
+
+    pub(super) fn finish(self, response: Response<PageBody>, how: How) -> Response<PageBody> {
         self.site.finish(&self.client, response, how, self.entry)
     }
 
@@ -251,9 +239,12 @@ impl Visit {
         let Parts { method, headers, version, .. } = &self.request;
         let (host, target) = (self.url.authority(), self.url.target());
         let mut parts = forward::request(method, headers, *version, host, target, &self.client, purpose)?;
+        if let (Purpose::Shared, Some(codings)) = (purpose, &self.site.settings.accept_encoding) {
+            parts.headers.insert(ACCEPT_ENCODING, codings.clone());
+        }
         if purpose == Purpose::Shared && self.site.settings.cookies.is_some() {
             // What all will see is made for someone who is nobody.
-            parts.headers.remove(http::header::COOKIE);
+            parts.headers.remove(COOKIE);
         }
         if is_watched && *version == Version::HTTP_11 {
             let client = Arc::clone(&self.client);
@@ -263,7 +254,7 @@ impl Visit {
     }
 
     /// An origin's answer that is this client's own.
-    fn own(&self, response: Response<OriginBody>) -> Response<PageBody> {
+    pub(super) fn own(&self, response: Response<OriginBody>) -> Response<PageBody> {
         let (mut parts, body) = response.into_parts();
         fields::strip_hop_by_hop(&mut parts.headers);
         answer::dated(&mut parts.headers, self.site.house.unix_seconds());
@@ -276,7 +267,7 @@ impl Visit {
         site.refuse(&self.client, self.entry, StatusCode::BAD_REQUEST, &"expected fields that can be forwarded")
     }
 
-    fn fail(mut self, status: StatusCode, why: &dyn std::fmt::Display, how: How) -> Response<PageBody> {
+    pub(super) fn fail(mut self, status: StatusCode, why: &dyn std::fmt::Display, how: How) -> Response<PageBody> {
         self.site.house.warn(format_args!("http: {} {}: {why}", self.request.method, self.url.form()));
         if let Some(entry) = &mut self.entry {
             entry.failed(why);
@@ -293,7 +284,7 @@ impl Visit {
 
     async fn without_looking(self, class: Class, reason: Forward) -> Response<PageBody> {
         if self.request.method == "PURGE" {
-            return self.purge();
+            return self.purge().await;
         }
         if self.request.method == Method::CONNECT || self.request.method == Method::TRACE {
             let site = Arc::clone(&self.site);
@@ -306,16 +297,38 @@ impl Visit {
         self.pass(class == Class::Unsafe, reason).await
     }
 
-    fn purge(self) -> Response<PageBody> {
+    async fn purge(self) -> Response<PageBody> {
         let denied = How::forwarded(ResultCode::Denied, Forward::Method, false);
         if !self.site.may_purge(self.client.address) {
             let why = "its address is none that may purge";
             self.site.house.warn(format_args!("http: refused PURGE {}: {why}", self.url.form()));
             return self.finish(answer::sentence(StatusCode::FORBIDDEN, why), denied);
         }
-        let is_soft = purge::is_soft(&self.request.headers);
-        let was_there = self.site.purge(&self.url, is_soft);
-        let (status, text) = match (was_there, is_soft) {
+        let Some(Wanted { what, is_soft }) = Wanted::of(&self.request.headers) else {
+            let why = "expected soft, prefix or all in the field Purge";
+            return self.finish(answer::sentence(StatusCode::BAD_REQUEST, why), denied);
+        };
+        if self.site.is_shared() && matches!(what, What::Prefix | What::Tags(_)) {
+            let why = "expected a pool without a fleet for a purge by tag or prefix";
+            return self.finish(answer::sentence(StatusCode::NOT_IMPLEMENTED, why), denied);
+        }
+        let done = match what {
+            What::Page => self.site.purge(&self.url, is_soft).everywhere().await,
+            What::Prefix => {
+                let is_query = self.request.uri.path_and_query().is_some_and(|target| target.as_str().ends_with('?'));
+                if !self.site.purge_prefix(&self.url, is_query, is_soft) {
+                    let why = "expected a prefix that ends with / or ?, at most eight directories deep";
+                    return self.finish(answer::sentence(StatusCode::BAD_REQUEST, why), denied);
+                }
+                true
+            }
+            What::Tags(tags) => {
+                self.site.purge_tags(&tags, is_soft);
+                true
+            }
+            What::Everything => self.site.purge_everything(is_soft).everywhere().await,
+        };
+        let (status, text) = match (done, is_soft) {
             (true, false) => (StatusCode::OK, "purged"),
             (true, true) => (StatusCode::OK, "made stale"),
             (false, _) => (StatusCode::NOT_FOUND, "not in the cache"),
@@ -324,7 +337,7 @@ impl Visit {
     }
 
     /// Asks the origin for this client alone.
-    async fn pass(mut self, is_unsafe: bool, reason: Forward) -> Response<PageBody> {
+    pub(super) async fn pass(mut self, is_unsafe: bool, reason: Forward) -> Response<PageBody> {
         let how = How::forwarded(ResultCode::MissPass, reason, false);
         let body = match self.body.take() {
             Some(body) if !hyper::body::Body::is_end_stream(&body) => RequestBody::Client(body),
@@ -332,19 +345,62 @@ impl Visit {
         };
         let Some(parts) = self.forwarded(Purpose::Private, true) else { return self.unforwardable() };
         self.site.house.count(Count::Fetched, 1);
+        let asked_at = self.site.house.unix_seconds();
         match self.site.origins.ask(parts, body, hash_of(&self.key)).await {
             Ok(response) => {
                 if is_unsafe {
                     let rules = &self.site.settings.urls;
                     for url in invalidate::targets(&self.url, response.status(), response.headers(), rules) {
-                        self.site.purge(&url, false);
+                        self.site.purge(&url, false).everywhere().await;
                     }
+                    return match self.keep_answer(response, asked_at) {
+                        Ok(response) => self.finish(response, How { is_stored: true, ..how }),
+                        Err(response) => {
+                            let response = self.own(*response);
+                            self.finish(response, how)
+                        }
+                    };
                 }
                 let response = self.own(response);
                 self.finish(response, how)
             }
             Err(error) => self.fail(error.status(), &error, how),
         }
+    }
+
+    /// The answer to a `POST`, stored for those who ask for the same page by `GET`, if that may be; else as it is.
+    fn keep_answer(
+        &self,
+        response: Response<OriginBody>,
+        asked_at: UnixSeconds,
+    ) -> Result<Response<PageBody>, Box<Response<OriginBody>>> {
+        let Site { settings, house, flights, .. } = &*self.site;
+        let headers = &self.request.headers;
+        let asked = asked(&self.request.method, headers, &settings.rules);
+        let (now, target, method) = (house.unix_seconds(), self.url.target(), &self.request.method);
+        let (status, answer) = (response.status(), response.headers());
+        let exchange = Exchange { method, target, asked: &asked, status, response: answer, asked_at, answered_at: now };
+        // Of a visitor who may be somebody nothing is kept where sites say who is nobody.
+        let is_somebodys = settings.cookies.is_some() && (headers.contains_key(COOKIE) || asked.authorization);
+        let is_too_large = response.body().bytes_announced().is_none_or(|bytes| bytes > self.site.body_bytes_max());
+        let policy = match judge_post(&exchange, &self.url, &settings.urls, &settings.rules) {
+            Some(policy) if !is_somebodys && !is_too_large => policy,
+            _ => return Err(Box::new(response)),
+        };
+        let varies = vary::fields(answer).filter(|varies| !varies.is_empty());
+        let Joined::Lead(leader) = flights.join(&self.flight_key(varies.as_deref(), None)) else {
+            return Err(Box::new(response));
+        };
+        let flight = Arc::clone(leader.flight());
+        let errand = Errand::new(self, leader, asked);
+        let Some(tags) = errand.tags_of(response.headers()) else { return Err(Box::new(response)) };
+        let (fetched, own, body) = errand.begin(response, policy, tags, now);
+        let mut headers = fetched.headers.clone();
+        append(&mut headers, own);
+        let bytes = fetched.bytes;
+        drop(tokio::spawn(async move { errand.share(&fetched, body).await }));
+        let body = Reader::of(&flight).map_or_else(PageBody::empty, |reader| PageBody::flight(reader, bytes));
+        Ok(answer::respond(status, headers, body))
     }
 
     /// Passes the wish to speak another protocol on, and whatever is spoken then.
@@ -384,271 +440,17 @@ impl Visit {
             }
         }
     }
-
-    // ---- What is looked for -------------------------------------------------------------------------------------
-
-    async fn look(self, asked: Asked, found: Found, looked: usize) -> Response<PageBody> {
-        let now = self.site.house.unix_seconds();
-        let decision = match &found {
-            Found::Page(page) => page.policy.decide(&asked, now),
-            _ => Policy::decide_without(&asked),
-        };
-        let mut varies = None;
-        let (page, why) = match (found, decision) {
-            (Found::Page(page), Decision::Hit) => return self.serve(*page, &asked, ResultCode::MemHit),
-            (Found::Page(page), Decision::HitStale) => return self.serve(*page, &asked, ResultCode::StaleHit),
-            (Found::Page(page), Decision::HitWhileRevalidate) => {
-                self.refresh(&page, &asked);
-                return self.serve(*page, &asked, ResultCode::StaleHit);
-            }
-            (_, Decision::GatewayTimeout) => {
-                self.site.house.count(Count::Miss, 1);
-                let response = answer::sentence(StatusCode::GATEWAY_TIMEOUT, "not in the cache");
-                return self.finish(response, How::forwarded(ResultCode::OffHit, Forward::Request, false));
-            }
-            // What is different for each client may go on being so: nobody waits for another's answer.
-            (Found::Marker, _) if asked.range || asked.conditional => return self.miss(Forward::UriMiss).await,
-            (Found::Marker, _) => (None, Forward::Bypass),
-            (Found::Page(page), _) if asked.no_cache => (Some(page), Forward::Request),
-            (Found::Page(page), _) => (Some(page), Forward::Stale),
-            (Found::OtherVariants(way), _) => {
-                varies = Some(way);
-                (None, Forward::VaryMiss)
-            }
-            (Found::Nothing, _) => (None, Forward::UriMiss),
-        };
-        // What must not be kept, and what is only a head, is asked for alone.
-        if looked >= LOOKS_MAX || asked.no_store || asked.head && page.is_none() {
-            return self.miss(why).await;
-        }
-        match self.fly(&asked, page, varies, why).await {
-            Flown::Answered(response) => *response,
-            Flown::Alone(visit) => visit.miss(why).await,
-            Flown::Again(visit, code) => {
-                let site = Arc::clone(&visit.site);
-                match shelf::find(
-                    &*site.house,
-                    &visit.key,
-                    &visit.request.headers,
-                    site.cookies(),
-                    site.house.unix_seconds(),
-                ) {
-                    // Somebody has just asked the origin: it holds, whatever it would be decided on otherwise.
-                    Found::Page(page) => visit.serve(*page, &asked, code),
-                    found => Box::pin(visit.look(asked, found, looked + 1)).await,
-                }
-            }
-        }
-    }
-
-    /// Asks the origin for this client alone, after looking.
-    async fn miss(self, why: Forward) -> Response<PageBody> {
-        self.site.house.count(Count::Miss, 1);
-        self.pass(false, why).await
-    }
-
-    fn serve(self, page: Page, asked: &Asked, code: ResultCode) -> Response<PageBody> {
-        let now = self.site.house.unix_seconds();
-        self.site.house.count(Count::Hit, 1);
-        let how = How::hit(code, page.policy.fresh_until - now);
-        let response = answer::of_page(page, asked, &self.request.headers, now);
-        self.finish(response, how)
-    }
-
-    /// Has a stale page refreshed by a flight of its own, if none is under way.
-    fn refresh(&self, page: &Page, asked: &Asked) {
-        let varies = vary::fields(&page.headers).filter(|varies| !varies.is_empty());
-        let Joined::Lead(leader) = self.site.flights.join(&self.flight_key(varies.as_deref())) else { return };
-        if let Some(landed) = self.is_there_by_now(asked) {
-            leader.release(landed);
-        } else if let Some(leading) = Leading::new(self, leader, *asked, Some(page.clone()), false) {
-            drop(tokio::spawn(leading.run(None)));
-        }
-    }
-
-    /// Whether another flight has brought the answer between our look at the shelf and the beginning of our own flight,
-    /// and so ended it.
-    fn is_there_by_now(&self, asked: &Asked) -> Option<Released> {
-        let now = self.site.house.unix_seconds();
-        match shelf::find(&*self.site.house, &self.key, &self.request.headers, self.site.cookies(), now) {
-            Found::Page(page) if page.policy.decide(asked, now) == Decision::Hit => Some(Released::Look),
-            Found::Marker => Some(Released::Uncacheable),
-            _ => None,
-        }
-    }
-
-    /// What requests for one variant share: the page's key, and the request's fields that are known to matter.
-    fn flight_key(&self, varies: Option<&[HeaderName]>) -> Vec<u8> {
-        let mut key = self.key.clone().into_bytes();
-        if let Some(varies) = varies {
-            key.push(VARIANT_MARK);
-            key.extend_from_slice(&vary::variant(varies, &self.request.headers, self.site.cookies()));
-        }
-        key
-    }
-
-    /// Joins the flight of this page.
-    async fn fly(
-        mut self,
-        asked: &Asked,
-        page: Option<Box<Page>>,
-        mut varies: Option<Vec<HeaderName>>,
-        why: Forward,
-    ) -> Flown {
-        if let Some(page) = &page {
-            varies = vary::fields(&page.headers).filter(|varies| !varies.is_empty());
-        }
-        for _ in 0..LOOKS_MAX {
-            let key = match why {
-                // Nobody else has this key.
-                Forward::Bypass => [self.key.as_bytes(), &[VARIANT_MARK], &alone().to_be_bytes()].concat(),
-                _ => self.flight_key(varies.as_deref()),
-            };
-            let (flight, led) = match self.site.flights.join(&key) {
-                Joined::Follow(flight) => (flight, None),
-                Joined::Lead(leader) => {
-                    let landed = if why == Forward::Bypass { None } else { self.is_there_by_now(asked) };
-                    if let Some(landed) = landed {
-                        leader.release(landed);
-                        return match landed {
-                            Released::Look => Flown::Again(self, ResultCode::MemHit),
-                            _ => Flown::Alone(self),
-                        };
-                    }
-                    let flight = Arc::clone(leader.flight());
-                    let Some(leading) = Leading::new(&self, leader, *asked, page.as_deref().cloned(), true) else {
-                        return Flown::Alone(self);
-                    };
-                    let (tell, told) = oneshot::channel();
-                    drop(tokio::spawn(leading.run(Some(tell))));
-                    (flight, Some(told))
-                }
-            };
-            let is_leader = led.is_some();
-            // Who leads is told what only it may know; who follows, and who leads what all may read, reads the flight.
-            let outcome = match led {
-                None => follow(&flight).await,
-                Some(told) => match told.await {
-                    Ok(Led::Own(response)) => {
-                        if asked.range {
-                            // The part that is wanted, instead of a whole that nobody keeps.
-                            return Flown::Alone(self);
-                        }
-                        self.site.house.count(Count::Miss, 1);
-                        let response = self.own(*response);
-                        let code = if page.is_some() { ResultCode::RefreshModified } else { ResultCode::Miss };
-                        let response = self.finish(response, How::forwarded(code, why, false));
-                        return Flown::Answered(Box::new(response));
-                    }
-                    Ok(Led::Failed(error)) => return self.failed(asked, page, &error),
-                    Ok(Led::Shared) | Err(_) => follow(&flight).await,
-                },
-            };
-            match outcome {
-                Ok((fetched, reader)) => {
-                    let variant = vary::variant(&fetched.varies, &self.request.headers, self.site.cookies());
-                    if variant != fetched.variant {
-                        // It is another's. Those who want this one meet under a key of their own.
-                        varies = Some(fetched.varies.clone());
-                        continue;
-                    }
-                    if asked.range && fetched.policy.is_some() {
-                        // Parts are cut from the whole.
-                        let mut reader = reader;
-                        while let Some(Ok(_)) = poll_fn(|cx| reader.poll_piece(cx)).await {}
-                        return Flown::Again(self, ResultCode::Miss);
-                    }
-                    self.site.house.count(Count::Miss, 1);
-                    let code = match (is_leader, page.is_some()) {
-                        (true, true) => ResultCode::RefreshModified,
-                        (true, false) if asked.no_cache => ResultCode::ClientRefreshMiss,
-                        (true, false) => ResultCode::Miss,
-                        (false, _) => ResultCode::CollapsedMiss,
-                    };
-                    let how = How::forwarded(code, why, fetched.policy.is_some());
-                    let mut headers = fetched.headers.clone();
-                    let now = self.site.house.unix_seconds();
-                    answer::dated(&mut headers, now);
-                    if let Some(policy) = &fetched.policy
-                        && policy.age_seconds(now) > 0
-                    {
-                        headers.insert(http::header::AGE, policy.age_seconds(now).into());
-                    }
-                    if asked.conditional
-                        && crate::rules::validate::evaluate(&self.request.headers, fetched.status, &headers)
-                            == crate::rules::validate::Precondition::NotModified
-                    {
-                        let headers = crate::rules::validate::not_modified(&headers);
-                        let response = answer::respond(StatusCode::NOT_MODIFIED, headers, PageBody::empty());
-                        return Flown::Answered(Box::new(self.finish(response, how)));
-                    }
-                    if asked.head {
-                        if let Some(bytes) = fetched.bytes {
-                            headers.insert(http::header::CONTENT_LENGTH, bytes.into());
-                        }
-                        let response = answer::respond(fetched.status, headers, PageBody::empty());
-                        return Flown::Answered(Box::new(self.finish(response, how)));
-                    }
-                    let body = PageBody::flight(reader, fetched.bytes);
-                    let response = answer::respond(fetched.status, headers, body);
-                    return Flown::Answered(Box::new(self.finish(response, how)));
-                }
-                Err(Released::Look) => return Flown::Again(self, ResultCode::RefreshUnmodified),
-                Err(Released::Uncacheable) => return Flown::Alone(self),
-                Err(Released::Failed(status)) => {
-                    if let Some(served) = self.serve_stale(asked, &page) {
-                        return Flown::Answered(Box::new(self.serve(served, asked, ResultCode::RefreshFailOld)));
-                    }
-                    let why_failed = "the request it waited for failed";
-                    let how = How::forwarded(ResultCode::CollapsedMiss, why, false);
-                    self.site.house.count(Count::Miss, 1);
-                    if let Some(entry) = &mut self.entry {
-                        entry.failed(&why_failed);
-                    }
-                    let response = self.finish(answer::sentence(status, "the origin cannot be asked"), how);
-                    return Flown::Answered(Box::new(response));
-                }
-            }
-        }
-        Flown::Alone(self)
-    }
-
-    /// The stale page, if it may be served now that the origin has failed.
-    fn serve_stale(&self, asked: &Asked, page: &Option<Box<Page>>) -> Option<Page> {
-        let page = page.as_ref()?;
-        let now = self.site.house.unix_seconds();
-        (page.policy.on_error(asked, now) == OnError::Serve).then(|| Page::clone(page))
-    }
-
-    fn failed(self, asked: &Asked, page: Option<Box<Page>>, error: &FetchError) -> Flown {
-        if let Some(stale) = self.serve_stale(asked, &page) {
-            self.site.house.warn(format_args!("http: GET {}: {error}; the stale page is served", self.url.form()));
-            return Flown::Answered(Box::new(self.serve(stale, asked, ResultCode::RefreshFailOld)));
-        }
-        self.site.house.count(Count::Miss, 1);
-        let how = How::forwarded(ResultCode::Miss, Forward::UriMiss, false);
-        let response = self.fail(error.status(), error, how);
-        Flown::Answered(Box::new(response))
-    }
 }
 
-/// What came of joining a flight.
-enum Flown {
-    Answered(Box<Response<PageBody>>),
-    /// The store has something now.
-    Again(Visit, ResultCode),
-    /// Nothing that can be shared: the request is passed.
-    Alone(Visit),
-}
-
-async fn follow(flight: &Arc<Flight>) -> Result<(Arc<super::fetched::Fetched>, super::flight::Reader), Released> {
-    poll_fn(|cx| flight.poll_head(cx)).await
-}
-
-/// A number that is given once.
-fn alone() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+/// Adds fields to others.
+pub(super) fn append(headers: &mut HeaderMap, more: HeaderMap) {
+    let mut last = None;
+    for (name, value) in more {
+        last = name.or(last);
+        if let Some(name) = &last {
+            headers.append(name, value);
+        }
+    }
 }
 
 /// Copies between both until one ends.

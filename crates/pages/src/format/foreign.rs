@@ -47,6 +47,12 @@ pub struct Foreign<'a> {
 }
 
 impl Form {
+    /// Bodies alone; none when the type is no field value.
+    #[must_use]
+    pub fn raw(gzip_flag: u32, content_type: &str) -> Option<Form> {
+        Some(Form::Raw { gzip_flag, content_type: HeaderValue::from_str(content_type).ok()? })
+    }
+
     /// The item flags and the value for a page.
     ///
     /// # Errors

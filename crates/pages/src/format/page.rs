@@ -74,6 +74,11 @@ impl<'a> Lists<'a> {
 }
 
 impl<'a> Page<'a> {
+    /// How many tags it has.
+    pub fn tag_count(&self) -> usize {
+        self.tags.count
+    }
+
     /// Its tags: what else can be forgotten together with it.
     pub fn tags(&self) -> impl Iterator<Item = &'a [u8]> {
         self.tags.runs()

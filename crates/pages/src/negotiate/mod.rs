@@ -55,4 +55,15 @@ impl Coding {
         }
         Self::ALL.into_iter().find(|coding| token.eq_ignore_ascii_case(coding.token().as_bytes()))
     }
+
+    /// The `Accept-Encoding` for these, each a little less wanted than the one before; none for none.
+    #[must_use]
+    pub fn list(codings: &[Self]) -> Option<http::HeaderValue> {
+        let weighted = codings.iter().enumerate().map(|(at, coding)| match at {
+            0 => coding.token().to_owned(),
+            _ => format!("{};q=0.{}", coding.token(), 10 - at.min(9)),
+        });
+        let list = weighted.collect::<Vec<_>>().join(", ");
+        http::HeaderValue::try_from(list).ok().filter(|_| !codings.is_empty())
+    }
 }

@@ -1,4 +1,4 @@
-//! Early hints (RFC 8297): heads that an origin sends before its answer, on their way to whoever asked.
+//! Early hints (RFC 8297) and other heads that an origin sends before its answer, on their way to whoever asked.
 
 use std::sync::Arc;
 
@@ -19,14 +19,17 @@ impl Early {
         Early(Arc::new(send))
     }
 
-    /// The origin has sent a head that is not its answer. What is not a hint is between it and us.
+    /// The origin has sent a head that is not its answer: that it is at work (102), or hints. Anything else is between it
+    /// and us.
     pub(super) fn tell(&self, status: StatusCode, headers: &HeaderMap) {
-        if status != StatusCode::EARLY_HINTS {
-            return;
-        }
+        let status_line: &[u8] = match status {
+            StatusCode::PROCESSING => b"HTTP/1.1 102 Processing\r\n",
+            StatusCode::EARLY_HINTS => b"HTTP/1.1 103 Early Hints\r\n",
+            _ => return,
+        };
         let mut headers = headers.clone();
         fields::strip_hop_by_hop(&mut headers);
-        let mut head = b"HTTP/1.1 103 Early Hints\r\n".to_vec();
+        let mut head = status_line.to_vec();
         for (name, value) in &headers {
             head.extend_from_slice(name.as_str().as_bytes());
             head.extend_from_slice(b": ");

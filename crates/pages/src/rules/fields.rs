@@ -74,6 +74,25 @@ pub fn stored(response: &HeaderMap, rules: &Rules, answered_at: UnixSeconds) -> 
     headers
 }
 
+/// The fields of a response that are not stored and yet are for whoever it answers: those that `no-cache="…"` and
+/// `private="…"` list, and cookies that are stripped (RFC 9111, 5.2.2.4 and 5.2.2.7).
+#[must_use]
+pub fn own(response: &HeaderMap, rules: &Rules) -> HeaderMap {
+    let mut through = response.clone();
+    strip_hop_by_hop(&mut through);
+    let mut names = directives::of_response(response, rules).without;
+    if rules.set_cookie != SetCookie::Keep {
+        names.push(SET_COOKIE);
+    }
+    let mut own = HeaderMap::new();
+    for name in names {
+        if !own.contains_key(&name) {
+            through.get_all(&name).iter().for_each(|value| _ = own.append(&name, value.clone()));
+        }
+    }
+    own
+}
+
 /// Gives a response that has no usable `Date` the moment it arrived.
 pub(super) fn with_date(headers: &mut HeaderMap, answered_at: UnixSeconds) {
     if single(headers, &DATE).and_then(date::parse).is_none()

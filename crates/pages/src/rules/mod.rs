@@ -31,9 +31,9 @@ pub mod vary;
 
 pub use date::{format as format_date, parse as parse_date};
 pub use policy::{Decision, Flags, OnError, Policy};
-pub use request::{Asked, Class, classify};
+pub use request::{Asked, Class, asked, classify};
 pub use settings::{Heuristic, PatternError, RefreshPattern, Rules, SetCookie};
-pub use store::{Exchange, NotStored, judge};
+pub use store::{Exchange, NotStored, judge, judge_post};
 
 /// Seconds since 1970-01-01T00:00:00Z; negative before.
 pub type UnixSeconds = i64;

@@ -21,6 +21,31 @@ pub fn part(response: &HeaderMap) -> Option<(Range<u64>, u64)> {
     (unit.eq_ignore_ascii_case("bytes") && first <= last && last < whole).then(|| (first..last + 1, whole))
 }
 
+/// Where a 206 whose body has so many bytes lies, and the length of the whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its bytes of the whole.
+    pub range: Range<u64>,
+    /// Bytes of the whole.
+    pub whole: u64,
+    /// Its `Content-Range` is right. One that is not is joined with nothing.
+    pub is_exact: bool,
+}
+
+/// The place of a part whose body turned out to have so many bytes. Where the body is shorter than `Content-Range` says
+/// and said to reach the end, as some origins count who take the last byte for the one behind it, what arrived counts, and
+/// its end is the end of the whole. None where both cannot be brought together.
+#[must_use]
+pub fn place(response: &HeaderMap, body_bytes: u64) -> Option<Place> {
+    let (said, whole) = part(response)?;
+    let end = said.start.checked_add(body_bytes)?;
+    if end == said.end {
+        return Some(Place { range: said, whole, is_exact: true });
+    }
+    let is_short = body_bytes > 0 && end < said.end && said.end == whole;
+    is_short.then_some(Place { range: said.start..end, whole: end, is_exact: false })
+}
+
 /// What a request's `Range` selects of a stored part (RFC 9111, 3.3): a range of the whole that lies within it, or
 /// nothing, and the origin must be asked.
 #[must_use]
@@ -99,6 +124,19 @@ mod tests {
             assert_eq!(part(&headers(&[("content-range", value)])), expected, "{value}");
         }
         assert_eq!(part(&headers(&[])), None);
+    }
+
+    #[test]
+    fn what_arrived_of_a_part_counts_where_its_content_range_counts_wrong() {
+        let place = |value: &str, bytes| {
+            let place = super::place(&headers(&[("content-range", value)]), bytes);
+            place.map(|place| (place.range, place.whole, place.is_exact))
+        };
+        assert_eq!(place("bytes 4-8/10", 5), Some((4..9, 10, true)));
+        assert_eq!(place("bytes 4-9/10", 5), Some((4..9, 9, false)));
+        for (value, bytes) in [("bytes 4-8/10", 4), ("bytes 4-9/10", 7), ("bytes 4-9/10", 0), ("bytes 4-9/*", 6)] {
+            assert_eq!(place(value, bytes), None, "{value} {bytes}");
+        }
     }
 
     #[test]

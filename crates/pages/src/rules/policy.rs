@@ -51,6 +51,12 @@ impl Flags {
     pub const fn with(self, other: Self, on: bool) -> Self {
         if on { Self(self.0 | other.0) } else { self }
     }
+
+    /// These but those of another.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
 }
 
 /// What to do with a request and the stored response that was found for it.
@@ -81,6 +87,13 @@ pub enum OnError {
 }
 
 impl Policy {
+    /// Whether it can be served, or revalidated, without a client's leave to serve it stale.
+    #[must_use]
+    pub(super) fn is_of_use_at(&self, now: UnixSeconds) -> bool {
+        let until = self.fresh_until.max(self.while_revalidate_until).max(self.if_error_until);
+        now < until || self.flags.has(Flags::VALIDATOR) && now < self.keep_until
+    }
+
     /// What to do with a request and this response.
     #[must_use]
     pub fn decide(&self, asked: &Asked, now: UnixSeconds) -> Decision {

@@ -43,6 +43,16 @@ pub fn select(request: &HeaderMap, status: StatusCode, stored: &HeaderMap, bytes
     }
 }
 
+/// The one range that a request asks for, to be asked of the origin as it is. None for several, for what is no range of
+/// bytes, and under a condition: who asks for such gets it from the whole.
+#[must_use]
+pub fn single(request: &HeaderMap) -> Option<&HeaderValue> {
+    let mut lines = request.get_all(RANGE).iter();
+    let (line, None) = (lines.next()?, lines.next()) else { return None };
+    let is_one = parse(line.as_bytes(), u64::MAX).is_some_and(|ranges| ranges.len() == 1);
+    (is_one && !request.contains_key(IF_RANGE)).then_some(line)
+}
+
 /// Whether `If-Range` lets a range through (RFC 9110, 13.1.5): the same strong tag, or exactly the same date, strong.
 fn if_range(request: &HeaderMap, stored: &HeaderMap) -> bool {
     let Some(condition) = request.get(IF_RANGE).map(HeaderValue::as_bytes) else { return true };
@@ -188,6 +198,23 @@ mod tests {
             ("bytes=4-5,0-3", 0..6),
         ] {
             assert_eq!(of_ten(range), Selected::One(part), "{range}");
+        }
+    }
+
+    #[test]
+    fn one_range_without_a_condition_is_asked_of_the_origin_as_it_is() {
+        for (fields, is_single) in [
+            (&[("range", "bytes=1-2")][..], true),
+            (&[("range", "bytes=-5")], true),
+            (&[("range", "bytes=5-")], true),
+            (&[("range", "bytes=1-2,4-5")], false),
+            (&[("range", "lines=1-2")], false),
+            (&[("range", "bytes=2-1")], false),
+            (&[("range", "bytes=1-2"), ("range", "bytes=4-5")], false),
+            (&[("range", "bytes=1-2"), ("if-range", "\"a\"")], false),
+            (&[], false),
+        ] {
+            assert_eq!(super::single(&headers(fields)).is_some(), is_single, "{fields:?}");
         }
     }
 

@@ -79,7 +79,9 @@ fn has_body(headers: &HeaderMap) -> bool {
         || headers.get_all(CONTENT_LENGTH).iter().any(|length| length.as_bytes().iter().any(|&byte| byte != b'0'))
 }
 
-fn asked(method: &Method, headers: &HeaderMap, rules: &Rules) -> Asked {
+/// What a request of this method asks of the cache, whether it is looked up or not.
+#[must_use]
+pub fn asked(method: &Method, headers: &HeaderMap, rules: &Rules) -> Asked {
     let mut asked = Asked {
         head: method == Method::HEAD,
         authorization: headers.contains_key(AUTHORIZATION),

@@ -25,9 +25,6 @@ pub struct Rules {
     pub client_directives: bool,
     /// What becomes of responses with `Set-Cookie`.
     pub set_cookie: SetCookie,
-    /// Whether parts (206) may be stored: only for who asks the origin for ranges, looks at [`super::Flags::PARTIAL`]
-    /// before serving, and joins parts by [`super::partial`].
-    pub store_parts: bool,
     /// Never stored, whatever the response says: answers to something in a request that is not part of the key, by
     /// which one client would take a page from all (cache-poisoned denial of service).
     pub refused_statuses: Vec<StatusCode>,
@@ -45,11 +42,9 @@ impl Default for Rules {
             keep_seconds: 3_600,
             client_directives: true,
             set_cookie: SetCookie::Refuse,
-            store_parts: false,
             refused_statuses: vec![
                 StatusCode::BAD_REQUEST,
                 StatusCode::PAYLOAD_TOO_LARGE,
-                StatusCode::URI_TOO_LONG,
                 StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             ],
         }
@@ -57,6 +52,12 @@ impl Default for Rules {
 }
 
 impl Rules {
+    /// Statuses by their numbers; what is none is left out.
+    #[must_use]
+    pub fn statuses(numbers: impl IntoIterator<Item = u16>) -> Vec<StatusCode> {
+        numbers.into_iter().filter_map(|number| StatusCode::from_u16(number).ok()).collect()
+    }
+
     /// The heuristic for a path (with query).
     #[must_use]
     pub fn heuristic_for(&self, path: &str) -> &Heuristic {

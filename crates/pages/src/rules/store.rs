@@ -6,7 +6,8 @@ use super::policy::{Flags, Policy};
 use super::request::Asked;
 use super::settings::{Rules, SetCookie};
 use super::{UnixSeconds, date, directives, partial, vary};
-use http::header::{AGE, DATE, ETAG, EXPIRES, LAST_MODIFIED, SET_COOKIE};
+use crate::key::{PageUrl, UrlRules};
+use http::header::{AGE, CONTENT_LOCATION, DATE, ETAG, EXPIRES, LAST_MODIFIED, SET_COOKIE};
 use http::{HeaderMap, Method, StatusCode};
 
 /// A request that was forwarded, and its answer.
@@ -36,6 +37,8 @@ pub enum NotStored {
     Method,
     /// A status that is never stored: 1xx, 304 (see [`super::validate::update`]), or one of [`Rules::refused_statuses`].
     Status,
+    /// A 206 whose place in the whole is not known, or that was not asked for; a 416.
+    Part,
     /// The request had `no-store`.
     RequestNoStore,
     /// The response has `no-store`.
@@ -63,6 +66,7 @@ impl NotStored {
         match self {
             Self::Method => "not stored: the answer to a method other than GET",
             Self::Status => "not stored: a response of this status is not",
+            Self::Part => "not stored: a part that is not of one known place, or that there is no such part",
             Self::RequestNoStore => "not stored: the request's Cache-Control has no-store",
             Self::NoStore => "not stored: the response's Cache-Control has no-store",
             Self::Private => "not stored: the response's Cache-Control has private",
@@ -90,10 +94,12 @@ pub fn judge(exchange: &Exchange<'_>, rules: &Rules) -> Result<Policy, NotStored
     if status.is_informational() || status == StatusCode::NOT_MODIFIED || rules.refused_statuses.contains(&status) {
         return Err(NotStored::Status);
     }
-    // A part whose place is not known, or that nobody asked for, would be taken for the whole.
-    if status == StatusCode::PARTIAL_CONTENT && !(rules.store_parts && asked.range && partial::part(response).is_some())
+    // A part whose place is not known, or that nobody asked for, would be taken for the whole; that there is no such part
+    // is said to one request.
+    if status == StatusCode::PARTIAL_CONTENT && !(asked.range && partial::part(response).is_some())
+        || status == StatusCode::RANGE_NOT_SATISFIABLE
     {
-        return Err(NotStored::Status);
+        return Err(NotStored::Part);
     }
     let said = directives::of_response(response, rules);
     if said.must_understand && !understood(status) {
@@ -120,7 +126,26 @@ pub fn judge(exchange: &Exchange<'_>, rules: &Rules) -> Result<Policy, NotStored
         return Err(NotStored::VaryStar);
     }
     let policy = policy(exchange, &said, rules)?;
-    if policy.keep_until <= exchange.answered_at { Err(NotStored::Stale) } else { Ok(policy) }
+    // One that would be kept although nothing but a client's leave would let it be served is of no use from the start.
+    match policy.is_of_use_at(exchange.answered_at) {
+        true => Ok(policy),
+        false => Err(NotStored::Stale),
+    }
+}
+
+/// Decides whether the answer to a `POST` may be stored for those who ask for the same URL by `GET`: it says itself that it
+/// is what lies there (`Content-Location`), and for how long it is fresh (RFC 9110, 9.3.3).
+#[must_use]
+pub fn judge_post(exchange: &Exchange<'_>, url: &PageUrl, urls: &UrlRules, rules: &Rules) -> Option<Policy> {
+    let named = single(exchange.response, &CONTENT_LOCATION)?;
+    if exchange.method != Method::POST
+        || exchange.status != StatusCode::OK
+        || url.same_origin(named, urls).as_ref() != Some(url)
+    {
+        return None;
+    }
+    let policy = judge(&Exchange { method: &Method::GET, ..*exchange }, rules).ok()?;
+    (!policy.flags.has(Flags::HEURISTIC) && policy.fresh_until > exchange.answered_at).then_some(policy)
 }
 
 fn policy(exchange: &Exchange<'_>, said: &ResponseDirectives, rules: &Rules) -> Result<Policy, NotStored> {
@@ -161,7 +186,9 @@ fn policy(exchange: &Exchange<'_>, said: &ResponseDirectives, rules: &Rules) -> 
 
     let validator = response.contains_key(ETAG) || response.contains_key(LAST_MODIFIED);
     let of_use_until = fresh_until.max(while_revalidate_until).max(if_error_until);
-    let keep_until = match validator {
+    // Without a validator it is of use to a client that takes it stale (max-stale, stale-if-error), and to the answer to a
+    // HEAD that confirms it.
+    let keep_until = match validator || !forbidden && said.s_maxage.is_none() && rules.client_directives {
         true => of_use_until.max(answered_at) + i64::from(rules.keep_seconds),
         false => of_use_until,
     };

@@ -129,6 +129,9 @@ pub(crate) fn flush(exec: &Exec<'_>, delay: i64) -> Result<(), WireError> {
     }
     for pool in exec.live.routes.reachable(exec.own_pool) {
         let store = exec.handles[pool].store();
+        if let Some(pages) = exec.pages_of(pool) {
+            pages.forgetting();
+        }
         if delay > 0 {
             // memcached's flush is in force in the second before, so that a delay of 1 is none.
             store.flush_at(exec.shared.clock.expiry(delay).saturating_sub(1), exec.now);

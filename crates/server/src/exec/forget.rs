@@ -19,6 +19,9 @@ pub(crate) fn forget(exec: &Exec<'_>, what: Forget<'_>, command: &str) -> Result
     let mut number = 0;
     for pool in exec.live.routes.reachable(exec.own_pool) {
         let store = exec.handles[pool].store();
+        if let Some(pages) = exec.pages_of(pool) {
+            pages.forgetting();
+        }
         let forgotten = match what {
             Forget::Prefix(prefix) => store.forget_prefix(prefix),
             Forget::Tag(tag) => store.forget_tag(tag),

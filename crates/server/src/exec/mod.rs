@@ -113,6 +113,11 @@ impl Exec<'_> {
         self.live.routes.pool_of(key, self.own_pool)
     }
 
+    /// What sites on pool number `pool` share.
+    pub(crate) fn pages_of(&self, pool: usize) -> Option<&nuthatch_pages::door::Shared> {
+        self.live.pools.iter().find(|candidate| candidate.number == pool).map(|pool| &pool.pages)
+    }
+
     /// Counts for pool number `pool`.
     #[inline]
     pub(crate) fn count(&self, pool: usize, counter: PoolCounter) {

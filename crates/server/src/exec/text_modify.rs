@@ -36,6 +36,9 @@ pub(crate) fn delete_key(exec: &mut Exec<'_>, key: &[u8], options: &DeleteOption
         exec.observe_lookup(pool, key);
         value_bytes = exec.handles[pool].peek(key, exec.now).map_or(0, |hit| hit.value_bytes());
     }
+    if let Some(pages) = exec.pages_of(pool) {
+        pages.deleting(key);
+    }
     let outcome = exec.handles[pool].delete(key, options, exec.now);
     match outcome {
         // An invalidated item is not deleted; memcached counts nothing for it.

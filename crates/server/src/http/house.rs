@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use nuthatch_pages::door::ResultCode;
 use nuthatch_pages::rules::UnixSeconds;
-use nuthatch_pages::{Count, House, Ticks};
+use nuthatch_pages::{Beyond, Count, House, Ticks};
 use nuthatch_store::{Handle, NEVER, Seconds};
 
+use super::fleet::{Fleet, Rest};
 use crate::counters::{PageCounter, PoolCounter};
 use crate::log::Level;
 use crate::pool::Pool;
@@ -17,6 +18,8 @@ use crate::worker;
 pub(crate) struct PageHouse {
     pub(crate) pool: Arc<Pool>,
     pub(crate) ticks: Arc<Ticks>,
+    /// Of the fleet behind the pool, if there is one.
+    pub(crate) rest: Arc<Rest>,
 }
 
 impl House for PageHouse {
@@ -64,6 +67,14 @@ impl House for PageHouse {
 
     fn warn(&self, line: fmt::Arguments<'_>) {
         worker::with(|worker| worker.shared.log.line(Level::Warning, line));
+    }
+
+    fn beyond(&self) -> Option<Arc<dyn Beyond>> {
+        worker::with(|worker| {
+            let tier = Arc::clone(worker.live.tiers.of(self.pool.number)?);
+            let (worker, rest) = (worker.number, Arc::clone(&self.rest));
+            Some(Arc::new(Fleet { tier, worker, rest }) as Arc<dyn Beyond>)
+        })
     }
 }
 

@@ -5,9 +5,11 @@
 //! |---|---|
 //! | `wire` | a connection's bytes: the guard, deadlines, what is counted |
 //! | `house` | what a site asks of the server |
+//! | `fleet` | what a site asks of the fleet behind its pool |
 //! | `sites` | which listener serves what |
 //! | `htcp` | purges over UDP |
 
+mod fleet;
 mod house;
 pub(crate) mod htcp;
 pub(crate) mod sites;

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nuthatch_pages::Ticks;
-use nuthatch_pages::door::{AccessLog, Network, Site, SiteSettings};
+use nuthatch_pages::door::{AccessLog, Foreign, Network, Site, SiteSettings};
+use nuthatch_pages::format::foreign::Form;
 use nuthatch_pages::key::{Cookies, MARKETING, NamePattern, Preset, UrlRules};
-use nuthatch_pages::negotiate::Compression;
+use nuthatch_pages::negotiate::{Coding, Compression, DecodeLimits};
 use nuthatch_pages::origin::Origins;
 use nuthatch_pages::rules::Rules;
 
@@ -87,11 +88,21 @@ impl Served {
         {
             return before;
         }
-        let house = Arc::new(PageHouse { pool: Arc::clone(pool), ticks: Arc::clone(ticks) });
+        let house = Arc::new(PageHouse { pool: Arc::clone(pool), ticks: Arc::clone(ticks), rest: Arc::default() });
         let origins = Origins::new(settings.origin.clone(), Arc::clone(ticks));
         let site = Site::new(site_settings(&settings.pages), origins, &pool.pages, house, log);
         Served { settings: settings.clone(), pool: pool.number, site }
     }
+}
+
+/// The form and the keys of applications' pages.
+fn foreign(pages: &PagesSettings) -> Option<Foreign> {
+    let form = match pages.foreign.as_deref()? {
+        "srcache" => Form::Srcache { allow_ranges: false },
+        "mcpage" => Form::Mcpage { bytes_min: 0, limits: DecodeLimits::default() },
+        _ => Form::raw(pages.foreign_gzip_flag, &pages.foreign_type)?,
+    };
+    Some(Foreign { form, prefix: pages.foreign_prefix.clone() })
 }
 
 fn site_settings(pages: &PagesSettings) -> SiteSettings {
@@ -113,6 +124,10 @@ fn site_settings(pages: &PagesSettings) -> SiteSettings {
             keep_seconds: pages.keep_seconds,
             client_directives: pages.client_directives,
             set_cookie: pages.set_cookie,
+            refused_statuses: match &pages.refused_statuses[..] {
+                [] => Rules::default().refused_statuses,
+                listed => Rules::statuses(listed.iter().filter_map(|text| text.parse().ok())),
+            },
             ..Rules::default()
         },
         urls: UrlRules { dropped: dropped.collect(), sort_query: pages.sort_query, decoded: pages.decoded.clone() },
@@ -123,6 +138,8 @@ fn site_settings(pages: &PagesSettings) -> SiteSettings {
         },
         announce: pages.announce,
         compression: Compression { coding: pages.compress, ..Compression::default() },
+        foreign: foreign(pages),
+        accept_encoding: Coding::list(&pages.accept_encoding),
         page_bytes_max: pages.page_bytes_max,
         uncacheable_seconds: pages.uncacheable_seconds,
     }

@@ -127,10 +127,10 @@ impl Draft {
         self.finish_access()?;
         self.finish_tls()?;
         self.settings.listeners = self.finish_listeners()?;
-        self.check_pages()?;
         self.settings.routes = self.finish_routes()?;
         self.settings.fleets = self.finish_fleets()?;
         self.settings.tables = self.finish_tables()?;
+        self.check_pages()?;
         self.finish_reported()?;
         self.warn_of_the_open();
         Ok((self.settings, self.notes))
@@ -230,14 +230,17 @@ impl Draft {
         Ok(())
     }
 
-    /// Pages are stored without asking anyone: a pool with a backend would forget them within seconds.
+    /// Pages are shared with other hosts through a fleet, and make no rows.
     fn check_pages(&self) -> Result<(), Problem> {
         for listener in &self.settings.listeners {
             let pool = &self.settings.pools[listener.pool];
-            if matches!(listener.protocol, Protocol::Http | Protocol::Htcp) && pool.backend.is_some() {
+            let is_fleet = |name: &String| self.settings.fleets.iter().any(|fleet| fleet.name == *name);
+            if matches!(listener.protocol, Protocol::Http | Protocol::Htcp)
+                && pool.backend.as_ref().is_some_and(|name| !is_fleet(name))
+            {
                 let (address, name) = (&listener.address, &pool.name);
                 return Err(Problem::combination(format!(
-                    "{address}: expected a pool without a backend for pages, {name} has one"
+                    "{address}: expected a pool for pages that is before a fleet or alone, {name} is before a table"
                 )));
             }
         }

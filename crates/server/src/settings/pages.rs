@@ -44,6 +44,16 @@ pub struct PagesSettings {
     pub purge_from: Vec<String>,
     /// What texts are compressed with before they are stored.
     pub compress: Coding,
+    /// In which codings origins are asked for pages, in order of preference.
+    pub accept_encoding: Vec<Coding>,
+    /// The form of pages that applications store: `raw`, `srcache` or `mcpage`; none are read without it.
+    pub foreign: Option<String>,
+    /// What stands before the URL in their keys.
+    pub foreign_prefix: String,
+    /// The item flag that says that a raw page is gzip; 0 for none.
+    pub foreign_gzip_flag: u32,
+    /// The `Content-Type` of raw pages.
+    pub foreign_type: String,
     /// Longer bodies are not stored.
     pub page_bytes_max: u64,
     /// How long it is remembered that a page cannot be stored.
@@ -62,6 +72,9 @@ pub struct PagesSettings {
     pub client_directives: bool,
     /// What becomes of responses that set cookies.
     pub set_cookie: SetCookie,
+    /// Statuses that are not stored, whatever a response says; those that are about one request when empty, none when it is
+    /// `none`.
+    pub refused_statuses: Vec<String>,
     /// What answers say of how they came about.
     pub announce: Announce,
     /// The access log.
@@ -82,6 +95,11 @@ impl Default for PagesSettings {
             decoded: String::new(),
             purge_from: Vec::new(),
             compress: Coding::Gzip,
+            accept_encoding: Vec::new(),
+            foreign: None,
+            foreign_prefix: "page:".to_owned(),
+            foreign_gzip_flag: 0,
+            foreign_type: "text/html; charset=utf-8".to_owned(),
             page_bytes_max: PAGE_BYTES_MAX,
             uncacheable_seconds: 120,
             ttl_max_seconds: 365 * 86_400,
@@ -91,6 +109,7 @@ impl Default for PagesSettings {
             refresh_patterns: Vec::new(),
             client_directives: true,
             set_cookie: SetCookie::Refuse,
+            refused_statuses: Vec::new(),
             announce: Announce::default(),
             access_log: None,
             log_format: LogFormat::Squid,
@@ -146,6 +165,8 @@ fn add(list: &mut Vec<String>, text: &str, is_right: bool, expected: &str) -> Re
 
 const PRESET: &str = "one of mediawiki, drupal, wordpress, and any, which takes every cookie for a session";
 const PURGER: &str = "an address such as 10.0.0.1, a network such as 10.0.0.0/8, or none";
+const STATUS: &str = "a status from 300 to 599, or none";
+const CODING: &str = "one of gzip, br and zstd";
 const PATTERN: &str = "a pattern such as \"^/images/ 1h 20% 3d\"";
 const SERVER: &str = "an address of the form http://HOST:PORT";
 
@@ -240,6 +261,68 @@ pub(super) static LISTEN_PAGES: &[Knob<ListenDraft>] = &[
     .default("gzip")
     .for_new_connections(),
     Knob::<ListenDraft>::new(
+        "accept_encoding",
+        "ask origins for pages in these codings, the best first, keep them as they come, and undo them for clients that do not take them; in none when left out",
+        Action::List {
+            expected: CODING,
+            add: |d, text| match Coding::named(text.as_bytes()) {
+                Some(coding) if coding != Coding::Identity => {
+                    d.pages().accept_encoding.push(coding);
+                    Ok(())
+                }
+                _ => Err(CODING.to_owned()),
+            },
+        },
+    )
+    .for_new_connections(),
+    Knob::<ListenDraft>::new(
+        "foreign",
+        "serve pages that applications put into the pool, in this form: a body (raw, as nginx and Drupal's memcache_storage have it), a whole HTTP response (srcache), lighttpd's mod_mcpage",
+        Action::Choice(&["none", "raw", "srcache", "mcpage"], |d, word| {
+            d.pages().foreign = (word != "none").then(|| word.to_owned());
+        }),
+    )
+    .default("none")
+    .for_new_connections(),
+    Knob::<ListenDraft>::new(
+        "foreign_prefix",
+        "what stands before the URL in their keys, such as cache_page-",
+        Action::Text {
+            expected: "1 to 64 printable characters without a blank",
+            set: |d, text| {
+                d.pages().foreign_prefix = text.to_owned();
+                (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+            },
+        },
+    )
+    .default("page:")
+    .for_new_connections(),
+    Knob::<ListenDraft>::new(
+        "foreign_gzip_flag",
+        "the item flag that says that a raw page is gzip (nginx's memcached_gzip_flag); 0 for none",
+        Action::Integer {
+            min: 0,
+            max: 4_294_967_295,
+            missing: None,
+            set: |d, flag| d.pages().foreign_gzip_flag = flag as u32,
+        },
+    )
+    .default("0")
+    .for_new_connections(),
+    Knob::<ListenDraft>::new(
+        "foreign_type",
+        "the Content-Type of raw pages",
+        Action::Text {
+            expected: "a media type",
+            set: |d, text| {
+                d.pages().foreign_type = text.to_owned();
+                !text.is_empty() && text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+            },
+        },
+    )
+    .default("text/html; charset=utf-8")
+    .for_new_connections(),
+    Knob::<ListenDraft>::new(
         "page_max",
         "longer bodies pass through and are not stored; the pool's item_max holds too",
         Action::Size { unit: 1, min: 1024, max: 1 << 30, set: |d, bytes| d.pages().page_bytes_max = bytes },
@@ -276,7 +359,7 @@ pub(super) static LISTEN_PAGES: &[Knob<ListenDraft>] = &[
     .for_new_connections(),
     Knob::<ListenDraft>::new(
         "keep",
-        "keep a stale page that can be revalidated for so long",
+        "keep a stale page for so long, to be revalidated, or for a client that takes it stale (max-stale)",
         Action::Seconds(|d, seconds| d.pages().keep_seconds = seconds),
     )
     .default("1h")
@@ -309,6 +392,18 @@ pub(super) static LISTEN_PAGES: &[Knob<ListenDraft>] = &[
         }),
     )
     .default("refuse")
+    .for_new_connections(),
+    Knob::<ListenDraft>::new(
+        "refuse_statuses",
+        "answers with these statuses are not stored, not even with explicit freshness; 400, 413 and 431 when left out, which are about something in a request that is no part of the key",
+        Action::List {
+            expected: STATUS,
+            add: |d, text| {
+                let is_status = text.parse().is_ok_and(|status: u16| (300..600).contains(&status));
+                add(&mut d.pages().refused_statuses, text, is_status || text == "none", STATUS)
+            },
+        },
+    )
     .for_new_connections(),
     Knob::<ListenDraft>::new(
         "x_cache",

@@ -212,6 +212,8 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("drop_parameters", "[\"marketing\", \"ref\"]"),
     ("decoded", "\":;@$!*(),\""),
     ("purge_from", "[\"127.0.0.0/8\", \"10.0.0.0/8\"]"),
+    ("accept_encoding", "[\"br\", \"gzip\"]"),
+    ("refuse_statuses", "[\"400\", \"413\", \"431\"]"),
     ("refresh_patterns", "[\"^/images/ 1h 20% 3d\"]"),
     ("access_log", "\"/var/log/nuthatch/access.log\""),
     ("servers", "[\"http://10.0.0.2:8000\", \"http://10.0.0.3:8000\"]"),

@@ -147,6 +147,11 @@ impl Tier {
         !self.is_router() && self.policy(Act::Get) == Policy::Caching
     }
 
+    /// How long a copy may live here, in seconds.
+    pub(crate) fn seconds_kept(&self) -> Seconds {
+        self.ttl_max_seconds
+    }
+
     /// Nothing is kept here and nothing shared: every request goes to the backend.
     pub(crate) fn is_router(&self) -> bool {
         self.ttl_max_seconds == 0

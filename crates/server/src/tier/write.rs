@@ -55,6 +55,9 @@ pub(crate) fn begin(exec: &mut Exec<'_>, tier: &Arc<Tier>, op: Op) -> Later<Done
     }
     tier.count(exec.worker, TierCounter::Writes, 1);
     let (tier, worker, asked_at) = (Arc::clone(tier), exec.worker, exec.now);
+    if let (Some(key), Some(pages)) = (op.key(), exec.pages_of(tier.pool)) {
+        pages.deleting(key);
+    }
     let Some(key) = op.key().filter(|_| !tier.is_router()).map(Key::from) else { return ask(exec, &tier, op) };
     let handle = &mut exec.handles[tier.pool];
     tier.flights.begin_write(&key, || tier.drop_copy(handle, &key, exec.now));

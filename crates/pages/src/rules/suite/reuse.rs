@@ -42,17 +42,50 @@ fn a_part_is_stored_only_by_who_knows_what_to_do_with_it() {
     let range = headers(&[("range", "bytes=-5")]);
     let part = headers(&[("cache-control", "max-age=3600"), ("content-range", "bytes 5-9/10")]);
     let lost = headers(&[("cache-control", "max-age=3600"), ("content-type", "multipart/byteranges; boundary=x")]);
-    for (store_parts, request, response, stored) in [
-        (true, &range, &part, true),
-        (false, &range, &part, false),
-        (true, &HeaderMap::new(), &part, false),
-        (true, &range, &lost, false),
+    for (request, status, response, stored) in [
+        (&range, 206, &part, true),
+        (&HeaderMap::new(), 206, &part, false),
+        (&range, 206, &lost, false),
+        (&range, 416, &part, false),
     ] {
         let mut cache = Cache::new();
-        cache.rules.store_parts = store_parts;
-        let answer = cache.answer(request, 206, response, 0);
-        assert_eq!(answer, if stored { Ok(()) } else { Err(NotStored::Status) }, "{store_parts} {response:?}");
+        let answer = cache.answer(request, status, response, 0);
+        assert_eq!(answer, if stored { Ok(()) } else { Err(NotStored::Part) }, "{status} {response:?}");
         assert!(cache.stored.iter().all(|entry| entry.policy.flags.has(Flags::PARTIAL)));
+    }
+}
+
+#[test]
+fn the_answer_to_a_post_is_stored_when_it_says_that_it_is_what_lies_there_and_for_how_long() {
+    let urls = crate::key::UrlRules::default();
+    let url = crate::key::PageUrl::parse(b"http://a.test/page", &urls).expect("a URL");
+    let rules = Rules::default();
+    let here = ("content-location", "/page");
+    let fresh = ("cache-control", "max-age=60");
+    for (method, status, response, stored) in [
+        ("POST", 200, &[here, fresh][..], true),
+        ("POST", 200, &[("content-location", "http://a.test/page"), fresh], true),
+        ("POST", 200, &[("content-location", "/other"), fresh], false),
+        ("POST", 200, &[("content-location", "http://b.test/page"), fresh], false),
+        ("POST", 200, &[fresh], false),
+        ("POST", 200, &[here], false),
+        ("POST", 200, &[here, ("cache-control", "max-age=0"), ("etag", "\"a\"")], false),
+        ("POST", 200, &[here, ("cache-control", "private, max-age=60")], false),
+        ("POST", 404, &[here, fresh], false),
+        ("PUT", 200, &[here, fresh], false),
+    ] {
+        let (method, response) = (method.parse().expect("a method"), headers(response));
+        let exchange = Exchange {
+            method: &method,
+            target: "/page",
+            asked: &super::Asked::default(),
+            status: StatusCode::from_u16(status).expect("a status"),
+            response: &response,
+            asked_at: START,
+            answered_at: START,
+        };
+        let policy = super::super::judge_post(&exchange, &url, &urls, &rules);
+        assert_eq!(policy.is_some(), stored, "{method} {status} {response:?}");
     }
 }
 
@@ -266,33 +299,41 @@ fn preconditions_are_answered_from_what_is_stored() {
     let none: Lines<'_> = &[("cache-control", "max-age=3600"), ("date", "-100")];
     let tags = "if-none-match";
     let since = "if-modified-since";
+    for (stored, given, status) in [
+        (tagged, "\"abcdef\"", 304),
+        (tagged, "W/\"abcdef\"", 304),
+        (tagged, "*", 304),
+        (tagged, "\"abcdef\", \"1234\", \"5678\"", 304),
+        (tagged, "\"1234\",\"abcdef\" , \"5678\"", 304),
+        (tagged, "\"12,34\\\", \"abcdef\"", 304),
+        (tagged, "\"other\"", 200),
+        (tagged, "abcdef", 200),
+        (tagged, "\"other, \\\"abcdef\\\"\"", 200),
+        (weak, "W/\"abcdef\"", 304),
+        (weak, "\"abcdef\"", 304),
+        (weak, "w/\"abcdef\"", 200),
+        (bare, "abcdef", 304),
+        (bare, "\"abcdef\"", 200),
+    ] {
+        check_requests(&[(stored, &[(tags, given)], Got::Cached(status))]);
+    }
+    // Without a Last-Modified the Date counts.
+    for (stored, given, status) in [
+        (dated, "-3000", 304),
+        (dated, "-2000", 304),
+        (dated, "-4000", 200),
+        (dated, "junk", 200),
+        (none, "-50", 304),
+        (none, "-200", 200),
+    ] {
+        check_requests(&[(stored, &[(since, given)], Got::Cached(status))]);
+    }
     check_requests(&[
-        (tagged, &[(tags, "\"abcdef\"")], Got::Cached(304)),
-        (tagged, &[(tags, "W/\"abcdef\"")], Got::Cached(304)),
-        (tagged, &[(tags, "*")], Got::Cached(304)),
-        (tagged, &[(tags, "\"abcdef\", \"1234\", \"5678\"")], Got::Cached(304)),
-        (tagged, &[(tags, "\"1234\",\"abcdef\" , \"5678\"")], Got::Cached(304)),
         (tagged, &[(tags, "\"1234\", \"5678\""), (tags, "\"abcdef\"")], Got::Cached(304)),
-        (tagged, &[(tags, "\"12,34\\\", \"abcdef\"")], Got::Cached(304)),
-        (tagged, &[(tags, "\"other\"")], Got::Cached(200)),
-        (tagged, &[(tags, "abcdef")], Got::Cached(200)),
-        (tagged, &[(tags, "\"other, \\\"abcdef\\\"\"")], Got::Cached(200)),
-        (weak, &[(tags, "W/\"abcdef\"")], Got::Cached(304)),
-        (weak, &[(tags, "\"abcdef\"")], Got::Cached(304)),
-        (weak, &[(tags, "w/\"abcdef\"")], Got::Cached(200)),
-        (bare, &[(tags, "abcdef")], Got::Cached(304)),
-        (bare, &[(tags, "\"abcdef\"")], Got::Cached(200)),
         // If-None-Match goes before If-Modified-Since.
         (tagged, &[(tags, "\"other\""), (since, "-1")], Got::Cached(200)),
         (tagged, &[(tags, "\"abcdef\""), (since, "-9000")], Got::Cached(304)),
-        (dated, &[(since, "-3000")], Got::Cached(304)),
-        (dated, &[(since, "-2000")], Got::Cached(304)),
-        (dated, &[(since, "-4000")], Got::Cached(200)),
-        (dated, &[(since, "junk")], Got::Cached(200)),
         (dated, &[(since, "-2000"), (since, "-2000")], Got::Cached(200)),
-        // Without a Last-Modified the Date counts.
-        (none, &[(since, "-50")], Got::Cached(304)),
-        (none, &[(since, "-200")], Got::Cached(200)),
         (tagged, &[("if-match", "\"abcdef\"")], Got::Cached(200)),
         (tagged, &[("if-match", "\"other\"")], Got::Cached(412)),
         (weak, &[("if-match", "W/\"abcdef\"")], Got::Cached(412)),

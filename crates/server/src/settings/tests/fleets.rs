@@ -265,8 +265,11 @@ fn a_pool_before_a_fleet_is_told_what_it_cannot_be() {
         ),
         (
             "pages",
-            format!("{pool}{fleet}[[listen]]\nhttp = \"127.0.0.1:0\"\norigin = \"http://127.0.0.1:1\"\n"),
-            "127.0.0.1:0: expected a pool without a backend for pages, default has one",
+            format!(
+                "{pool}[table.a]\nurl = \"sqlite:///a.db\"\nkey = \"k\"\nvalue = \"v\"\n\
+                 [[listen]]\nhttp = \"127.0.0.1:0\"\norigin = \"http://127.0.0.1:1\"\n"
+            ),
+            "127.0.0.1:0: expected a pool for pages that is before a fleet or alone, default is before a table",
         ),
     ] {
         assert_eq!(file_problem(&format!("backed-{name}"), &text), sentence);
