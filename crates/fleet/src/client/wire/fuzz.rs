@@ -80,8 +80,7 @@ fn answers(spoken: (Protocol, &[u8]), wanted: &[u8], stream: &[u8], step: usize)
     }
     let mut events = Vec::new();
     let (mut at, mut end) = (0, step.min(stream.len()));
-    let mut under_way = under_way.into_iter();
-    while let Some((request, mut expected)) = under_way.next() {
+    for (request, mut expected) in under_way {
         loop {
             let buf = &stream[at..end];
             match read(spoken.0, &mut expected, &mut keys, buf) {
