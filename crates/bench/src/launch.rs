@@ -72,10 +72,10 @@ impl Drop for Launched {
 }
 
 /// Whether a server answers there. A connection alone proves little: the kernel takes it before anyone accepts. Any answer
-/// will do, a refusal too, since not all that is measured is a memcached.
+/// will do, a refusal too, since not all that is measured is a memcached; the empty line is for those that speak HTTP.
 fn answers(address: &Address) -> bool {
     fn ask(mut stream: impl Read + Write) -> bool {
-        stream.write_all(b"version\r\n").is_ok() && stream.read(&mut [0; 64]).is_ok_and(|received| received > 0)
+        stream.write_all(b"version\r\n\r\n").is_ok() && stream.read(&mut [0; 64]).is_ok_and(|received| received > 0)
     }
     match address {
         Address::Tcp(text) => TcpStream::connect(text).is_ok_and(ask),
