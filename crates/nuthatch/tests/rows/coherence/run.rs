@@ -128,11 +128,11 @@ impl Run {
             for (number, wire) in wires.iter_mut().enumerate() {
                 loop {
                     // Read each time: a node of a cluster that has just come back may not have it all yet.
-                    let there = sql.get(&key.name).unwrap_or_else(|why| panic!("the database is up again, but: {why}"));
+                    let there = sql.get(&key.name);
                     let got = wire.get("get", &key.name);
-                    let is_there = match &got {
-                        Ok(Got::Value(value, _)) => Some(value) == there.as_ref(),
-                        Ok(Got::Nothing) => there.is_none(),
+                    let is_there = match (&there, &got) {
+                        (Ok(Some(there)), Ok(Got::Value(value, _))) => value == there,
+                        (Ok(None), Ok(Got::Nothing)) => true,
                         _ => false,
                     };
                     if is_there {
