@@ -138,13 +138,18 @@ impl Watchers {
     /// taken for an own one, and these keys are told of again once that is known.
     pub(crate) fn disown<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
         self.session.store(0, Ordering::Release);
-        let mut own = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
-        own.0.clear();
-        own.1.clear();
-        drop(own);
+        self.forget_stamps();
         if self.anyone() {
             keys.for_each(|key| self.doubt(key.to_vec()));
         }
+    }
+
+    /// Changes may have been missed, own ones among them: a number that is still waited for would hide the next change that
+    /// leaves it as it is.
+    pub(crate) fn forget_stamps(&self) {
+        let mut own = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
+        own.0.clear();
+        own.1.clear();
     }
 
     /// This row may be visible as it was for a while yet.
