@@ -120,13 +120,17 @@ pub(super) async fn follow(mut watched: watch::Receiver<Watched>, mut changes: B
 /// Follows one server, whatever happens to it.
 async fn watch(number: usize, server: ServerAddr, news: Sender<News>) {
     loop {
+        let mut was_followed = false;
         let why = match timeout(PATIENCE, connect(&server)).await {
             Err(_) => "cannot be connected to in time".to_owned(),
             Ok(Err(error)) => error.to_string(),
-            Ok(Ok(stream)) => listen(number, stream, &news).await,
+            Ok(Ok(stream)) => listen(number, stream, &news, &mut was_followed).await,
         };
-        // Whatever was changed since is not known of.
-        if news.send(News::Stands(number, Err(why))).await.is_err() || news.send(News::Gap).await.is_err() {
+        if news.send(News::Stands(number, Err(why))).await.is_err() {
+            return;
+        }
+        // What was changed since the end is not known of. A try in vain changes nothing: copies live for `ttl_max` then.
+        if was_followed && news.send(News::Gap).await.is_err() {
             return;
         }
         sleep(PAUSE).await;
@@ -154,7 +158,7 @@ async fn connect(server: &ServerAddr) -> io::Result<Box<dyn Stream>> {
 }
 
 /// Asks to be told, and passes on what is told, until the end: why it came.
-async fn listen(number: usize, stream: Box<dyn Stream>, news: &Sender<News>) -> String {
+async fn listen(number: usize, stream: Box<dyn Stream>, news: &Sender<News>, was_followed: &mut bool) -> String {
     let mut lines = Lines { stream, buffer: Vec::new() };
     let mut lacking = "";
     let mut answer = lines.ask(b"watch mutations deletions\r\n").await;
@@ -167,6 +171,7 @@ async fn listen(number: usize, stream: Box<dyn Stream>, news: &Sender<News>) -> 
         Ok(answer) => return format!("refuses to be watched: {}", answer.escape_ascii()),
         Err(error) => return error.to_string(),
     }
+    *was_followed = true;
     // From now on every change is told of. What was fetched before may be older than one that was not.
     for told in [News::Gap, News::Stands(number, Ok(lacking))] {
         if news.send(told).await.is_err() {
