@@ -1,18 +1,61 @@
-//! The keys that a link has asked for, in the order in which their answers will come.
+//! The keys that a link has asked for, in the order in which their answers will come, and who is told of those that are
+//! answered one by one.
 //!
-//! One buffer for all of them: no request allocates for its keys, which are kept only to be compared with the answers'.
+//! One buffer for all of them: no request allocates for its keys, which are kept only to be compared with the answers', and
+//! to be asked for again when the connection ends before those.
 
-/// A queue of short byte strings in one buffer.
-#[derive(Debug, Default)]
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::task::Waker;
+
+use super::Error;
+use super::request::{Found, Receiver};
+
+/// Who is told the answer to a key.
+#[derive(Clone)]
+pub(super) struct Taker {
+    pub(super) receiver: Arc<dyn Receiver>,
+    pub(super) ticket: u64,
+}
+
+impl fmt::Debug for Taker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ticket {}", self.ticket)
+    }
+}
+
+impl Taker {
+    /// Tells it, and wakes whoever waits for it. No lock is held.
+    pub(super) fn tell(&self, answer: Result<Option<Found<'_>>, &Error>) {
+        if let Some(waker) = self.receiver.take(self.ticket, answer) {
+            waker.wake();
+        }
+    }
+}
+
+/// A queue of short byte strings in one buffer, with the takers of some.
+#[derive(Debug)]
 pub(super) struct KeyQueue {
     bytes: Vec<u8>,
     head: usize,
+    /// Of the keys that are answered one by one, in their order; `None` once it was told that none will come.
+    pub(super) takers: VecDeque<Option<Taker>>,
+    /// The server's name, for refusals.
+    pub(super) server: Arc<str>,
+    /// Who has to be woken for what was told.
+    pub(super) wakers: Vec<Waker>,
 }
 
 /// Taken keys in front of the buffer are cut off once they are this many bytes, and at least half of it.
 const CUT_BYTES: usize = 16 << 10;
 
 impl KeyQueue {
+    /// Of what the server of this name is asked.
+    pub(super) fn new(server: Arc<str>) -> KeyQueue {
+        KeyQueue { bytes: Vec::new(), head: 0, takers: VecDeque::new(), server, wakers: Vec::new() }
+    }
+
     /// Adds a key of at most 255 bytes.
     #[inline]
     pub(super) fn push(&mut self, key: &[u8]) {
@@ -42,6 +85,27 @@ impl KeyQueue {
         }
     }
 
+    /// Tells the first taker.
+    #[inline]
+    pub(super) fn tell(&mut self, answer: Result<Option<Found<'_>>, &Error>) {
+        if let Some(Some(taker)) = self.takers.pop_front() {
+            self.wakers.extend(taker.receiver.take(taker.ticket, answer));
+        }
+    }
+
+    /// Tells `count` takers, from number `from` on, that no answer will come in time: whether there were any. Their places
+    /// stay.
+    pub(super) fn give_up(&mut self, from: usize, count: usize, error: &Error) -> bool {
+        let mut any = false;
+        for taker in self.takers.range_mut(from..from + count) {
+            if let Some(taker) = taker.take() {
+                self.wakers.extend(taker.receiver.take(taker.ticket, Err(error)));
+                any = true;
+            }
+        }
+        any
+    }
+
     /// Where the queue ends now, for [`KeyQueue::cut_to`].
     pub(super) fn end(&self) -> usize {
         self.bytes.len()
@@ -64,7 +128,7 @@ mod tests {
 
     #[test]
     fn keys_leave_in_the_order_they_came_however_long_the_queue_was() {
-        let mut queue = KeyQueue::default();
+        let mut queue = KeyQueue::new("s".into());
         let key = |n: usize| vec![b'a' + (n % 26) as u8; n % 251];
         let (mut first, mut next) = (0, 0);
         for round in 0..400 {

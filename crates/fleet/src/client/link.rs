@@ -19,10 +19,13 @@ use slab::Slab;
 use super::Error;
 use super::counters::Counts;
 use super::driver::{self, Input};
-use super::keys::KeyQueue;
-use super::request::{Answer, Request, Write};
+use super::keys::{KeyQueue, Taker};
+use super::request::{Answer, Request, Want, Write};
 use super::server::{Identity, Shared};
 use super::wire::{self, Expected, Kind, Read};
+
+/// Most keys in one retrieval: enough that a request's own cost is spread, few enough that answers begin to flow.
+pub(super) const KEYS_PER_REQUEST: usize = 64;
 
 /// One connection, or the place for one.
 #[derive(Debug)]
@@ -45,6 +48,8 @@ struct State {
     /// The slots whose answers are due, in the order in which they will come.
     queue: VecDeque<usize>,
     slots: Slab<Slot>,
+    /// The last slot, while its request is at the end of `out` and may have more keys.
+    joinable: Option<usize>,
     opaque: u32,
     /// Quiet writes at the end of `out` that have no barrier behind them yet.
     quiet_open: u32,
@@ -83,6 +88,8 @@ struct Slot {
     owned: bool,
     /// The answer is still due.
     queued: bool,
+    /// It was asked for before, on a connection that ended.
+    is_second: bool,
     sent_us: u64,
     deadline_us: u64,
 }
@@ -120,9 +127,10 @@ impl Link {
             generation: 0,
             draining: false,
             out: Vec::new(),
-            keys: KeyQueue::default(),
+            keys: KeyQueue::new(server.label.clone()),
             queue: VecDeque::new(),
             slots: Slab::new(),
+            joinable: None,
             opaque: 0,
             quiet_open: 0,
             quiet_failures: 0,
@@ -163,6 +171,52 @@ impl Link {
         }
     }
 
+    /// Asks for a key, whose answer `taker` is told. Keys that are asked for at the same time go in one request.
+    /// `second_until_us`: it was asked for before, and this is the time it has.
+    pub(super) fn ask(
+        self: &Arc<Link>,
+        key: &[u8],
+        want: Want,
+        taker: &Taker,
+        second_until_us: Option<u64>,
+    ) -> Result<(), Error> {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        self.check_room(state)?;
+        if state.draining {
+            return Err(self.stopped());
+        }
+        let now_us = self.shared.clock.now_us();
+        let joined = state.joinable.filter(|&id| {
+            let slot = &state.slots[id];
+            let (keys, wanted) = slot.expected.to_tell().unwrap_or_default();
+            keys < KEYS_PER_REQUEST && wanted == want && slot.sent_us == now_us && second_until_us.is_none()
+        });
+        if joined.is_none() {
+            self.close_quiet_run(state);
+        }
+        let (out_end, keys_end, opaque) = (state.out.len(), state.keys.end(), state.opaque);
+        let spoken = self.shared.spoken();
+        let (out, keys) = (&mut state.out, &mut state.keys);
+        if let Err(error) = wire::encode_key(spoken, out, keys, (opaque, joined.is_some()), key, want) {
+            out.truncate(out_end);
+            keys.cut_to(keys_end);
+            return Err(error);
+        }
+        state.opaque = opaque.wrapping_add(1);
+        state.keys.takers.push_back(Some(taker.clone()));
+        let id = joined.unwrap_or_else(|| {
+            state.counts.requests += 1;
+            let (id, _) = self.push(state, Expected::told(spoken.1, want, opaque), second_until_us, false);
+            state.slots[id].is_second = second_until_us.is_some();
+            state.joinable = Some(id).filter(|_| second_until_us.is_none());
+            id
+        });
+        state.slots[id].expected.add_key();
+        self.start(guard);
+        Ok(())
+    }
+
     fn enqueue(
         &self,
         state: &mut State,
@@ -201,7 +255,9 @@ impl Link {
         };
         let deadline_us = deadline_us.unwrap_or_else(|| now_us + self.shared.limits.timeout_us());
         state.deadline_us = state.deadline_us.min(deadline_us);
-        let slot = Slot { expected, result: None, waker: None, owned, queued: true, sent_us: now_us, deadline_us };
+        state.joinable = None;
+        let (result, waker, queued, is_second) = (None, None, true, false);
+        let slot = Slot { expected, result, waker, owned, queued, is_second, sent_us: now_us, deadline_us };
         let id = state.slots.insert(slot);
         state.queue.push_back(id);
         (id, deadline_us)
@@ -209,7 +265,8 @@ impl Link {
 
     fn check_room(&self, state: &mut State) -> Result<(), Error> {
         let limits = &self.shared.limits;
-        if state.slots.len() >= limits.queue_requests_max || state.out.len() >= limits.queue_bytes_max {
+        let waiting = state.slots.len().max(state.keys.takers.len());
+        if waiting >= limits.queue_requests_max || state.out.len() >= limits.queue_bytes_max {
             state.counts.busy += 1;
             return Err(Error::Busy { server: self.server.label.clone() });
         }
@@ -248,6 +305,7 @@ impl Link {
         let opaque = state.opaque;
         wire::encode_quiet(self.shared.spoken(), &mut state.out, opaque, write)?;
         state.opaque = opaque.wrapping_add(1);
+        state.joinable = None;
         state.quiet_open += 1;
         state.counts.quiet += 1;
         self.start(state);
@@ -298,6 +356,7 @@ impl Link {
             return Next::Sleep;
         }
         std::mem::swap(&mut state.out, out);
+        state.joinable = None;
         state.counts.bytes_out += out.len() as u64;
         let room = std::mem::take(&mut state.room);
         drop(state);
@@ -341,6 +400,10 @@ impl Link {
                     input.used(used);
                     answered = true;
                     state.queue.pop_front();
+                    if let (Some((count, _)), Err(line)) = (slot.expected.to_tell(), &result) {
+                        let error = Error::Refused { server: self.server.label.clone(), line: line.clone() };
+                        (0..count).for_each(|_| state.keys.tell(Err(&error)));
+                    }
                     slot.expected.forget_keys(&mut state.keys);
                     slot.queued = false;
                     if let Kind::Quiet { .. } = slot.expected.kind {
@@ -374,6 +437,7 @@ impl Link {
             state.progress_us = now_us;
             self.server.health.answered(now_us);
         }
+        wakers.append(&mut state.keys.wakers);
         drop(guard);
         if let Some(seen) = broken {
             self.end(generation, End::Garbage, &Error::Garbage { server: self.server.label.clone(), seen });
@@ -418,9 +482,25 @@ impl Link {
         let mut wakers = std::mem::take(&mut state.room);
         wakers.extend(state.driver.take());
         let mut quiet_lost = u64::from(std::mem::take(&mut state.quiet_open));
+        let mut again = Vec::new();
         for id in state.queue.drain(..) {
             let slot = &mut state.slots[id];
             slot.queued = false;
+            if let Some((count, want)) = slot.expected.to_tell() {
+                let asks_again = matches!(error, Error::Lost { .. }) && !slot.is_second;
+                for _ in 0..count {
+                    if asks_again && let Some(Some(taker)) = state.keys.takers.front() {
+                        let key = state.keys.front()[slot.expected.namespace_bytes()..].into();
+                        again.push(Again { key, want, taker: taker.clone(), until_us: slot.deadline_us });
+                        state.keys.takers.pop_front();
+                    } else {
+                        state.keys.tell(Err(error));
+                    }
+                    state.keys.pop();
+                }
+            } else {
+                slot.expected.forget_keys(&mut state.keys);
+            }
             if let Kind::Quiet { writes } = slot.expected.kind {
                 quiet_lost += u64::from(writes);
             }
@@ -436,7 +516,9 @@ impl Link {
         state.generation += 1;
         state.phase = Phase::Closed;
         state.out = Vec::new();
+        state.joinable = None;
         state.keys.clear();
+        wakers.append(&mut state.keys.wakers);
         state.driver_idle = false;
         state.deadline_us = u64::MAX;
         drop(guard);
@@ -444,6 +526,9 @@ impl Link {
             self.server.health.failed(self.shared.clock.look());
         }
         wakers.into_iter().for_each(Waker::wake);
+        if !again.is_empty() {
+            self.shared.ask_again(again, error);
+        }
     }
 
     /// Takes no more requests; the connection ends when the last answer has come.
@@ -490,20 +575,29 @@ impl Link {
         if now_us >= guard.deadline_us {
             let state = &mut *guard;
             state.deadline_us = u64::MAX;
+            let error = Error::Timeout { server: self.server.label.clone(), after: limits.timeout };
+            let mut told = 0;
             for &id in &state.queue {
                 let slot = &mut state.slots[id];
-                if slot.result.is_some() || !slot.owned {
+                let to_tell = slot.expected.to_tell().map(|(count, _)| count);
+                let takers_from = told;
+                told += to_tell.unwrap_or(0);
+                if slot.result.is_some() || !slot.owned && to_tell.is_none() {
                     continue;
                 }
                 if slot.deadline_us > now_us {
                     state.deadline_us = state.deadline_us.min(slot.deadline_us);
                     continue;
                 }
+                if let Some(count) = to_tell {
+                    state.counts.timeouts += u64::from(state.keys.give_up(takers_from, count, &error));
+                    continue;
+                }
                 state.counts.timeouts += 1;
-                let after = limits.timeout;
-                slot.result = Some(Err(Error::Timeout { server: self.server.label.clone(), after }));
+                slot.result = Some(Err(error.clone()));
                 wakers.extend(slot.waker.take());
             }
+            wakers.append(&mut state.keys.wakers);
         }
         let is_busy =
             !guard.queue.is_empty() || !guard.out.is_empty() || !matches!(guard.phase, Phase::Open | Phase::Closed);
@@ -525,6 +619,14 @@ impl Link {
     pub(super) fn lost(&self, why: impl ToString) -> Error {
         Error::Lost { server: self.server.label.clone(), why: why.to_string().into() }
     }
+}
+
+/// A key that is to be asked for a second time, as its connection ended before the answer: it changes nothing.
+pub(super) struct Again {
+    pub(super) key: Box<[u8]>,
+    pub(super) want: Want,
+    pub(super) taker: Taker,
+    pub(super) until_us: u64,
 }
 
 /// Waits for one answer. Dropping it leaves the answer to nobody.

@@ -57,5 +57,6 @@ pub use health::ServerState;
 pub use ops::Client;
 pub use place::Modulo;
 pub use request::{
-    Arith, Forget, Item, MetaAnswer, MetaCode, MetaRequest, Store, Ttl, Verb, Want, Word, Write, Written,
+    Arith, Forget, Found, Item, Marks, MetaAnswer, MetaCode, MetaRequest, Receiver, Store, Ttl, Verb, Want, Word,
+    Write, Written,
 };

@@ -12,9 +12,11 @@ use tokio::runtime::Handle;
 use super::Error;
 use super::config::{Config, OnDown, Servers, Ticks};
 use super::counters::ServerStats;
-use super::link::{Call, Link};
+use super::keys::Taker;
+use super::link::{Call, KEYS_PER_REQUEST, Link};
 use super::request::{
-    Answer, Arith, Forget, Item, MetaAnswer, MetaRequest, Request, Store, Verb, Want, Word, Write, Written,
+    Answer, Arith, Forget, Found, Item, Marks, MetaAnswer, MetaRequest, Receiver, Request, Store, Verb, Want, Word,
+    Write, Written,
 };
 use super::routed::Routes;
 use super::server::{Ring, Server, Shared};
@@ -22,9 +24,6 @@ use super::wire;
 
 /// How often a client that keeps its own time looks at its deadlines.
 const TICK: Duration = Duration::from_millis(10);
-
-/// Most keys in one retrieval: enough that a request's own cost is spread, few enough that answers begin to flow.
-const KEYS_PER_REQUEST: usize = 64;
 
 /// Expiry times above this many seconds are dates (memcached's `REALTIME_MAXDELTA`).
 pub(super) const RELATIVE_SECONDS_MAX: i32 = 60 * 60 * 24 * 30;
@@ -66,6 +65,7 @@ impl Client {
         let routes = Routes::new(&config, &shared.clock);
         let inner =
             Arc::new(Inner { shared, config, ring, spare, leaving: Mutex::default(), routes, owns_servers: true });
+        let _ = inner.shared.client.set(Arc::downgrade(&inner));
         if ticks == Ticks::Own {
             runtime.spawn(keep_time(Arc::downgrade(&inner), inner.shared.clone()));
         }
@@ -86,6 +86,30 @@ impl Client {
     /// As [`Client::get`].
     pub async fn get_and_touch(&self, key: &[u8], exptime: i32, want: Want) -> Result<Option<Item>, Error> {
         self.inner.get(key, want, Some(exptime)).await
+    }
+
+    /// Asks for the item under a key as [`Client::get`] does, and has the answer told to `receiver` with `ticket`, perhaps
+    /// before this returns. Nothing is allocated for it: this is for programs that have many gets under way and know by
+    /// themselves whose each is. Keys of one server that are asked for at the same time are one request to it. Where there
+    /// are copies or another fleet, it is a task.
+    pub fn ask(&self, key: &[u8], want: Want, receiver: &Arc<dyn Receiver>, ticket: u64) {
+        let taker = Taker { receiver: receiver.clone(), ticket };
+        if self.inner.is_plain() {
+            return self.inner.ask(key, want, &taker, None);
+        }
+        let owed = Owed(Some(taker));
+        let (client, key) = (self.clone(), key.to_vec());
+        drop(self.inner.shared.runtime.spawn(async move {
+            let found = client.inner.get(&key, want, None).await;
+            owed.tell(found);
+        }));
+    }
+
+    /// Whether an item has one place only, and nobody else is asked or told: what [`Client::ask`] sends is then all that is
+    /// sent for it.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.inner.is_plain()
     }
 
     /// The items under several keys, from all their servers at the same time. The answer at each position is that of the
@@ -336,6 +360,20 @@ impl Inner {
         match *request {
             Request::Write(write) if is_spare => link.submit(&Request::Write(self.shortened(write)), deadline_us),
             _ => link.submit(request, deadline_us),
+        }
+    }
+
+    /// Sends one key of a retrieval to its server; `second_until_us` as in [`Link::ask`]. Whatever comes of it is told.
+    pub(super) fn ask(&self, key: &[u8], want: Want, taker: &Taker, second_until_us: Option<u64>) {
+        let asked = {
+            let ring = self.ring();
+            self.pick(&ring, key).and_then(|(server, _)| server.link(key).ask(key, want, taker, second_until_us))
+        };
+        if let Err(error) = asked {
+            match self.miss_or(error) {
+                Ok(_) => taker.tell(Ok(None)),
+                Err(error) => taker.tell(Err(&error)),
+            }
         }
     }
 
@@ -622,6 +660,31 @@ impl Drop for Inner {
         self.all(|server| server.close());
         self.leaving.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|server| server.close());
         self.shared.ticker.notify_one();
+    }
+}
+
+/// An answer that somebody is told in any case: when its task ends with the runtime, that.
+struct Owed(Option<Taker>);
+
+impl Owed {
+    fn tell(mut self, found: Result<Option<Item>, Error>) {
+        let Some(taker) = self.0.take() else { return };
+        match &found {
+            Ok(Some(Item { value, flags, cas, ttl })) => {
+                let (flags, cas, ttl, marks) = (*flags, *cas, *ttl, Marks::default());
+                taker.tell(Ok(Some(Found { value, flags, cas, ttl, marks })));
+            }
+            Ok(None) => taker.tell(Ok(None)),
+            Err(error) => taker.tell(Err(error)),
+        }
+    }
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        if let Some(taker) = &self.0 {
+            taker.tell(Err(&Error::Stopped { server: "of the fleet".into() }));
+        }
     }
 }
 

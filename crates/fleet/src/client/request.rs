@@ -1,6 +1,10 @@
 //! What can be asked of a fleet, and what it answers. Plain values; the protocols' bytes are `wire`'s.
 
+use std::task::Waker;
+
 use bytes::Bytes;
+
+use super::Error;
 
 pub use nuthatch_proto::client::meta::Word;
 pub use nuthatch_proto::forget::Forget;
@@ -35,6 +39,47 @@ pub struct Item {
     pub cas: u64,
     /// How long it lives.
     pub ttl: Ttl,
+}
+
+/// A hit that has just come, in the memory it was read into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found<'a> {
+    /// The value.
+    pub value: &'a [u8],
+    /// The flags its writer gave it.
+    pub flags: u32,
+    /// As [`Item::cas`].
+    pub cas: u64,
+    /// How long it lives.
+    pub ttl: Ttl,
+    /// What the meta protocol says of recaching it.
+    pub marks: Marks,
+}
+
+/// The recache flags of an answer to `mg`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// `W`: who asked has the right to store a new value.
+    pub won: bool,
+    /// `X`: the item was invalidated.
+    pub stale: bool,
+    /// `Z`: another has the right already.
+    pub sent: bool,
+}
+
+impl From<Found<'_>> for Item {
+    fn from(found: Found<'_>) -> Item {
+        let Found { value, flags, cas, ttl, .. } = found;
+        Item { value: Bytes::copy_from_slice(value), flags, cas, ttl }
+    }
+}
+
+/// Where the answers of [`Client::ask`](super::Client::ask) go.
+pub trait Receiver: Send + Sync {
+    /// Takes the answer to the key that was asked for with this ticket, once for each; `None` is a miss. Called on any
+    /// thread, under a lock of the client's: it neither waits nor asks the client for anything. Whom it hands back is woken
+    /// when everything that came at the same time has been taken.
+    fn take(&self, ticket: u64, answer: Result<Option<Found<'_>>, &Error>) -> Option<Waker>;
 }
 
 /// How long an item has left.

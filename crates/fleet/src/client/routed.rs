@@ -129,7 +129,7 @@ impl Recent {
 }
 
 impl Inner {
-    fn is_plain(&self) -> bool {
+    pub(super) fn is_plain(&self) -> bool {
         self.routes.plain.load(Ordering::Relaxed)
     }
 

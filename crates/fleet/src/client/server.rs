@@ -1,7 +1,7 @@
 //! A server with its links, and a list of servers with the places of keys among them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -12,7 +12,8 @@ use super::clock::{Clock, micros};
 use super::config::{Config, Place, ServerAddr, Servers};
 use super::counters::{Counts, ServerStats};
 use super::health::{Health, Rules, SHARE_ALL};
-use super::link::Link;
+use super::link::{Again, Link};
+use super::ops::Inner;
 use super::request::Request;
 use crate::Protocol;
 use crate::placement::{SERVERS_MAX, Set};
@@ -28,6 +29,8 @@ pub(super) struct Shared {
     pub(super) ticker: Notify,
     /// Whether the ticker's task sleeps until it is notified.
     pub(super) ticker_parked: AtomicBool,
+    /// Whose links these are.
+    pub(super) client: OnceLock<Weak<Inner>>,
     connections: usize,
     rules: Rules,
     flush_returning: bool,
@@ -81,6 +84,7 @@ impl Shared {
             runtime,
             ticker: Notify::new(),
             ticker_parked: AtomicBool::new(false),
+            client: OnceLock::new(),
             connections: config.connections.max(1),
             rules: Rules {
                 failure_limit: config.failure_limit.max(1),
@@ -96,6 +100,17 @@ impl Shared {
     #[inline]
     pub(super) fn spoken(&self) -> (Protocol, &[u8]) {
         (self.protocol, &self.namespace)
+    }
+
+    /// Asks once more for keys whose connection has ended with `error`.
+    pub(super) fn ask_again(&self, keys: Vec<Again>, error: &Error) {
+        let client = self.client.get().and_then(Weak::upgrade);
+        for Again { key, want, taker, until_us } in keys {
+            match &client {
+                Some(client) => client.ask(&key, want, &taker, Some(until_us)),
+                None => taker.tell(Err(error)),
+            }
+        }
     }
 
     /// There is a deadline to be kept.

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use futures_util::future::join_all;
 use nuthatch_fleet::client::{
-    self, Client, Error, MetaCode, MetaRequest, ServerStats, Ttl, Verb, Want, Word, Write, Written,
+    self, Client, Error, MetaCode, MetaRequest, Receiver, ServerStats, Ttl, Verb, Want, Word, Write, Written,
 };
 use nuthatch_fleet::membership::{Log, Members};
 use nuthatch_fleet::placement::PlacementError;
@@ -23,6 +23,7 @@ use nuthatch_fleet::{FleetSettings, Protocol, ServerSpec};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
+use super::inbox::{self, Asked, Inbox, Wants};
 use super::parts::{Parts, Step};
 use super::stream::{self, Watched};
 use super::{
@@ -46,6 +47,7 @@ pub(crate) struct Fleet {
 struct Mine {
     thread: ThreadId,
     clients: Vec<(usize, Client)>,
+    protocol: Protocol,
 }
 
 /// A part's list that is kept elsewhere.
@@ -164,7 +166,7 @@ impl Fleet {
         // In this order everywhere.
         let parts = self.parts();
         let mut mine = lock(self.clients.of(worker));
-        if let Some(Mine { thread: made_on, clients }) = &*mine
+        if let Some(Mine { thread: made_on, clients, .. }) = &*mine
             && *made_on == thread
             && let Some((_, client)) = clients.first()
         {
@@ -176,7 +178,7 @@ impl Fleet {
         // The first request of a worker, or of one that has taken the place of another whose runtime is gone.
         let clients = parts.clients().map_err(|error| refusal(&self.name, &error))?;
         let Some((_, client)) = clients.first().cloned() else { return Err(refusal(&self.name, &Error::NoServers)) };
-        *mine = Some(Mine { thread, clients });
+        *mine = Some(Mine { thread, clients, protocol: parts.settings().protocol });
         Ok(client)
     }
 
@@ -206,6 +208,33 @@ impl Backend for Fleet {
         match self.asking(worker) {
             Ok(asking) => Box::pin(async move { asking.get(&keys).await }),
             Err(refusal) => Box::pin(std::future::ready(vec![Err(refusal); keys.len()])),
+        }
+    }
+
+    fn fetch(self: Arc<Self>, worker: usize, asked: &[Asked<'_>], wants: Wants, to: &Arc<Inbox>) {
+        let by_task = |asked: &[Asked<'_>]| inbox::fetch_by_task(Arc::clone(&self), worker, asked, to);
+        let mine = lock(self.clients.of(worker));
+        let client = match &*mine {
+            Some(Mine { thread, clients, protocol }) if *thread == std::thread::current().id() => {
+                clients.first().map(|(_, client)| (client, *protocol)).filter(|(client, _)| client.is_plain())
+            }
+            _ => None,
+        };
+        // The first request of a worker, and what takes more than one step.
+        let Some((client, protocol)) = client else {
+            drop(mine);
+            return by_task(asked);
+        };
+        // An answer to `mg` may come with a win, which is kept by the item's unique when this client cannot be told.
+        let is_meta = protocol == Protocol::Meta;
+        let want = Want { cas: wants.cas || is_meta, ttl: wants.life && is_meta };
+        let receiver: Arc<dyn Receiver> = Arc::clone(to) as Arc<dyn Receiver>;
+        for one in asked {
+            if protocol == Protocol::Binary || is_text(one.key) {
+                client.ask(one.key, want, &receiver, one.ticket);
+            } else {
+                by_task(&[*one]);
+            }
         }
     }
 
@@ -603,7 +632,7 @@ fn said_no(error: &Error) -> Option<Outcome> {
         .find_map(|(words, outcome)| line.contains(words).then_some(outcome))
 }
 
-fn refusal(name: &str, error: &Error) -> Refusal {
+pub(super) fn refusal(name: &str, error: &Error) -> Refusal {
     let sentence = format_args!("{name}: {error}");
     if error.is_failure() { Refusal::down(sentence) } else { Refusal::no(sentence) }
 }

@@ -6,6 +6,7 @@
 //! asked by its pool's tier alone and holds no lock while anyone waits.
 
 pub(crate) mod fleet;
+pub mod inbox;
 pub(crate) mod parts;
 mod stream;
 pub mod table;
@@ -18,6 +19,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 pub use nuthatch_proto::forget::Forget;
 pub use nuthatch_store::SetMode;
+
+use self::inbox::{Asked, Inbox, Wants};
 
 /// What is asked of a backend is answered later: polled on the thread that asked, outside of anything that is borrowed.
 pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -38,7 +41,7 @@ pub type Done = Result<Outcome, Refusal>;
 ///
 /// An answer that does not come is the backend's to give up on: every `Later` must become ready in the time its settings
 /// name, with a [`Refusal`] if need be. One that is dropped is not waited for any more.
-pub trait Backend: Send + Sync {
+pub trait Backend: Send + Sync + 'static {
     /// What messages and counters call it, such as `fleet shared`.
     fn name(&self) -> &str;
 
@@ -46,6 +49,14 @@ pub trait Backend: Send + Sync {
     /// [`WORKERS_MAX`](crate::settings::WORKERS_MAX), for backends that keep something for each; a tokio runtime is
     /// running on it.
     fn get(&self, worker: usize, keys: Vec<Key>) -> Later<Vec<Fetched>>;
+
+    /// Looks keys up as [`Backend::get`] does, and has each answer put into an inbox as it comes, perhaps before this
+    /// returns. It is called while the worker's state is borrowed. Backends that can do without a task and memory for each
+    /// request have their own.
+    fn fetch(self: Arc<Self>, worker: usize, asked: &[Asked<'_>], wants: Wants, to: &Arc<Inbox>) {
+        _ = wants;
+        inbox::fetch_by_task(self, worker, asked, to);
+    }
 
     /// Carries out `op`, of which nothing may be done twice.
     fn apply(&self, worker: usize, op: Op) -> Later<Done>;

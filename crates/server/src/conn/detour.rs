@@ -18,11 +18,12 @@ use super::session::{BUFFERED_VALUE_BYTES_MAX, Pause, Phase, Session, Step, obse
 use super::value::{ValueBuffer, ValueInProgress, ValuePlace};
 use super::waits::{Claim, Waits};
 use crate::backend::{Key, Later};
-use crate::exec::deliver::{self, Answer, Front};
+use crate::exec::deliver::{self, Answer, Front, Looked};
 use crate::exec::text_get::Lookup;
 use crate::exec::tiered::{self, Target};
 use crate::exec::{Exec, binary as binary_exec};
 use crate::log::Level;
+use crate::tier::read::Sees;
 
 /// What a storage request is, of whatever protocol.
 struct Arriving<'a> {
@@ -60,8 +61,10 @@ impl Session {
     pub(crate) fn deliver(&mut self, exec: &mut Exec<'_>) {
         if let Some(waits) = &mut self.waits {
             waits.deliver(exec);
-            if waits.is_empty() {
-                self.waits = None;
+            if waits.is_empty()
+                && let Some(waits) = self.waits.take()
+            {
+                waits.give_back();
             }
         }
     }
@@ -80,20 +83,30 @@ impl Session {
         value + self.waits.as_ref().map_or(0, |waits| waits.owned_bytes())
     }
 
-    fn admits(&self, exec: &Exec<'_>, claim: &Claim) -> bool {
+    fn admits(&self, exec: &Exec<'_>, claim: Claim) -> bool {
         self.waits.as_ref().is_none_or(|waits| waits.admits(claim, exec.shared.buffers.is_tight()))
     }
 
     fn push(&mut self, claim: Claim, bytes: usize, answer: Option<Later<Answer>>) {
         if let Some(answer) = answer {
-            self.waits.get_or_insert_default().push(claim, bytes, answer);
+            self.waits.get_or_insert_with(Waits::take).push(claim, bytes, answer);
         }
+    }
+
+    /// Looks keys up, unless others have to be answered first.
+    fn look_up(&mut self, exec: &mut Exec<'_>, keys: &[&[u8]], sees: Sees, looked: impl FnOnce() -> Looked) -> bool {
+        let is_tight = exec.shared.buffers.is_tight();
+        if self.waits.as_ref().is_some_and(|waits| !waits.admits_keys(exec, keys, is_tight)) {
+            return false;
+        }
+        self.waits.get_or_insert_with(Waits::take).look_up(exec, keys, sees, looked());
+        true
     }
 
     fn say(&mut self, exec: &mut Exec<'_>, bytes: &[u8]) {
         match &mut self.waits {
             None => exec.out.bytes.extend_from_slice(bytes),
-            Some(waits) => waits.push_ready(Answer::said(bytes)),
+            Some(waits) => waits.push_said(bytes),
         }
     }
 
@@ -154,9 +167,17 @@ impl Session {
                 self.keys_detour(exec, get.keys.iter(), lookup, get.touch.map_or(0, i64::from), rest, line_bytes)
             }
             Request::MetaGet(get) if self.waits.is_none() && tiered::meta_copy(exec, get) => Step::Used(line_bytes),
+            Request::MetaGet(get) if tiered::is_plain_get(get) => {
+                let sees = Sees { cas: true, marks: true };
+                if self.look_up(exec, &[get.key(&mut scratch)], sees, || Looked::Meta(front.into())) {
+                    Step::Used(line_bytes)
+                } else {
+                    Step::Stop(0, Pause::Waiting)
+                }
+            }
             _ => {
                 let claim = claim_of(target);
-                if self.admits(exec, &claim) {
+                if self.admits(exec, claim) {
                     let answer = tiered::start_text(exec, &request, front, Bytes::new());
                     self.push(claim, line_bytes, answer);
                     Step::Used(line_bytes)
@@ -184,14 +205,20 @@ impl Session {
             exec.out.bytes.extend_from_slice(reply::END);
             return Step::Used(line_bytes);
         }
-        let keys_max = keys_max(exec, first, lookup);
-        let mut together: Vec<Key> = vec![first.into()];
-        while let Some(key) = next
-            && together.len() < keys_max
-        {
-            together.push(key.into());
-            next = keys.next();
-        }
+        let mut together: Vec<&[u8]> = Vec::new();
+        let together = if next.is_none() {
+            &[first][..]
+        } else {
+            let keys_max = keys_max(exec, first, lookup);
+            together.push(first);
+            while let Some(key) = next
+                && together.len() < keys_max
+            {
+                together.push(key);
+                next = keys.next();
+            }
+            &together
+        };
         let ends = next.is_none().then_some(reply::END);
         if !self.begin_keys(exec, together, lookup, exptime, ends) {
             return Step::Stop(0, Pause::Waiting);
@@ -211,7 +238,7 @@ impl Session {
         let (live, lookup, exptime, checked) = (Arc::clone(&state.live), state.lookup, state.exptime, state.checked);
         let mut line = state.keys;
         let mut exec = exec.under(&live);
-        let mut together: Vec<Key> = Vec::new();
+        let mut together: Vec<&[u8]> = Vec::new();
         let (mut at, mut keys_most) = (0, 1);
         let mut ends = None;
         while together.len() < keys_most {
@@ -220,7 +247,7 @@ impl Session {
                     if together.is_empty() {
                         keys_most = keys_max(&exec, key, lookup);
                     }
-                    together.push(key.into());
+                    together.push(key);
                     at += used;
                 }
                 KeyStep::NeedMore { used } => {
@@ -238,7 +265,7 @@ impl Session {
             }
         }
         let is_starved = together.is_empty() && ends.is_none();
-        if !is_starved && !self.begin_keys(&mut exec, together, lookup, exptime, ends) {
+        if !is_starved && !self.begin_keys(&mut exec, &together, lookup, exptime, ends) {
             return Step::Stop(0, Pause::Waiting);
         }
         match &mut self.phase {
@@ -253,23 +280,51 @@ impl Session {
     fn begin_keys(
         &mut self,
         exec: &mut Exec<'_>,
-        keys: Vec<Key>,
+        keys: &[&[u8]],
         lookup: Lookup,
         exptime: i64,
         ends: Option<&'static [u8]>,
     ) -> bool {
-        let claim = match lookup.touch {
-            Some(_) => Claim::All,
-            // What was written before may be in the range.
-            None if keys.iter().any(|key| tiered::is_range(exec, key)) => Claim::All,
-            None => Claim::Reads(keys.iter().map(|key| tiered::hash_of(key)).collect()),
-        };
-        if !self.admits(exec, &claim) {
+        let with_cas = lookup.with_cas;
+        if lookup.touch.is_none() {
+            if keys.iter().any(|key| tiered::is_range(exec, key)) {
+                return self.begin_ranges(exec, keys, with_cas, ends);
+            }
+            let sees = Sees { cas: with_cas, marks: false };
+            return self.look_up(exec, keys, sees, || Looked::Keys { with_cas, ends });
+        }
+        if !self.admits(exec, Claim::All) {
             return false;
         }
+        let keys: Vec<Key> = keys.iter().map(|&key| key.into()).collect();
         let bytes = keys.iter().map(|key| key.len()).sum();
-        let answer = tiered::start_keys(exec, keys, lookup, exptime, ends);
-        self.push(claim, bytes, Some(answer));
+        let answer = tiered::start_touches(exec, keys, with_cas, exptime, ends);
+        self.push(Claim::All, bytes, Some(answer));
+        true
+    }
+
+    /// Begins a retrieval of which some keys are ranges, when nothing is under way: what was written before may be in them.
+    fn begin_ranges(
+        &mut self,
+        exec: &mut Exec<'_>,
+        keys: &[&[u8]],
+        with_cas: bool,
+        ends: Option<&'static [u8]>,
+    ) -> bool {
+        if !self.admits(exec, Claim::All) {
+            return false;
+        }
+        let waits = self.waits.get_or_insert_with(Waits::take);
+        for (number, &key) in keys.iter().enumerate() {
+            let ends = ends.filter(|_| number + 1 == keys.len());
+            match tiered::start_range(exec, key, with_cas, ends) {
+                Some(answer) => waits.push(Claim::All, key.len(), answer),
+                None => {
+                    let sees = Sees { cas: with_cas, marks: false };
+                    waits.look_up(exec, &[key], sees, Looked::Keys { with_cas, ends });
+                }
+            }
+        }
         true
     }
 
@@ -287,7 +342,7 @@ impl Session {
         let end_bytes = if binary { 0 } else { reply::CRLF.len() };
         let item_bytes_max = exec.handles[exec.pool_of(key)].store().item_bytes_max();
         if key.len() + value_bytes > item_bytes_max {
-            if !self.admits(exec, &claim) {
+            if !self.admits(exec, claim) {
                 return Step::Stop(0, Pause::Waiting);
             }
             let kept = if binary { Front::Binary(front.into()) } else { Front::Text(front.into()) };
@@ -311,7 +366,7 @@ impl Session {
         let (value, end) = body.split_at(value_bytes);
         if !binary && end != reply::CRLF {
             self.refuse_chunk(exec, front);
-        } else if self.admits(exec, &claim) {
+        } else if self.admits(exec, claim) {
             let answer = start(exec, Bytes::copy_from_slice(value));
             self.push(claim, front.len() + value_bytes, answer);
         } else {
@@ -348,7 +403,7 @@ impl Session {
             None => Target::Plain,
         };
         let claim = claim_of(target);
-        if !self.admits(&exec, &claim) {
+        if !self.admits(&exec, claim) {
             return Step::Stop(0, Pause::Waiting);
         }
         let Some(mut value) = self.take_value() else { return Step::Used(0) };
@@ -395,9 +450,18 @@ impl Session {
             self.arrive(exec, &arriving, target, rest, start)
         } else if self.waits.is_none() && tiered::binary_copy(exec, request) {
             Step::Used(front.len())
+        } else if let Command::Get(get) = &request.command
+            && get.touch.is_none()
+        {
+            let sees = Sees { cas: true, marks: false };
+            if self.look_up(exec, &[get.key], sees, || Looked::Binary(front.into())) {
+                Step::Used(front.len())
+            } else {
+                Step::Stop(0, Pause::Waiting)
+            }
         } else {
             let claim = claim_of(target);
-            if self.admits(exec, &claim) {
+            if self.admits(exec, claim) {
                 let answer = tiered::start_binary(exec, request, front, Bytes::new());
                 self.push(claim, front.len(), answer);
                 Step::Used(front.len())
@@ -446,7 +510,7 @@ fn keys_max(exec: &Exec<'_>, first: &[u8], lookup: Lookup) -> usize {
 fn claim_of(target: Target) -> Claim {
     match target {
         Target::Key { hash, writes: true } => Claim::Writes(hash),
-        Target::Key { hash, writes: false } => Claim::Reads(vec![hash]),
+        Target::Key { hash, writes: false } => Claim::Reads(hash),
         Target::Plain | Target::Keys | Target::All => Claim::All,
     }
 }

@@ -12,6 +12,7 @@ use nuthatch_store::{ArithOutcome, DeleteOutcome, NEVER, SetOutcome};
 
 use super::tiered::set_outcome;
 use super::{Exec, StoreEvent, binary as binary_exec, command_name, meta as meta_exec, text_modify, text_store};
+use crate::backend::inbox::Shown;
 use crate::backend::{Done, Fetched, Item, Key, MetaAnswer, Outcome, Refusal};
 use crate::conn::Output;
 use crate::counters::PoolCounter;
@@ -24,8 +25,8 @@ pub(crate) struct Answer {
 
 /// What was asked, as far as its answer needs it.
 pub(crate) enum Front {
-    /// Keys of a text retrieval.
-    Keys {
+    /// Keys of a text retrieval that sets their expiry time, or those in a range.
+    Items {
         keys: Vec<Key>,
         with_cas: bool,
         touches: bool,
@@ -36,13 +37,34 @@ pub(crate) enum Front {
     Text(Box<[u8]>),
     /// Header, extras and key of a binary one.
     Binary(Box<[u8]>),
-    /// Nothing: this is the answer.
-    Said(Box<[u8]>),
+}
+
+/// What lookups were asked by.
+pub(crate) enum Looked {
+    /// Keys of a text retrieval.
+    Keys {
+        with_cas: bool,
+        /// What their command ends with, where they are the last.
+        ends: Option<&'static [u8]>,
+    },
+    /// The line of an `mg`.
+    Meta(Box<[u8]>),
+    /// Header, extras and key of a binary get.
+    Binary(Box<[u8]>),
+}
+
+impl Looked {
+    /// Memory it takes.
+    pub(crate) fn owned_bytes(&self) -> usize {
+        match self {
+            Looked::Keys { .. } => 0,
+            Looked::Meta(front) | Looked::Binary(front) => front.len(),
+        }
+    }
 }
 
 /// What came of it.
 pub(crate) enum Got {
-    Nothing,
     Fetched(Vec<Fetched>),
     Done(Done),
     /// A protocol's own no.
@@ -50,21 +72,16 @@ pub(crate) enum Got {
 }
 
 impl Answer {
-    /// An answer that is known already and waits for those before it.
-    pub(crate) fn said(bytes: &[u8]) -> Answer {
-        Answer { front: Front::Said(bytes.into()), got: Got::Nothing }
-    }
-
     /// Memory it takes.
     pub(crate) fn owned_bytes(&self) -> usize {
         let front = match &self.front {
-            Front::Keys { keys, .. } => keys.iter().map(|key| key.len()).sum(),
-            Front::Text(bytes) | Front::Binary(bytes) | Front::Said(bytes) => bytes.len(),
+            Front::Items { keys, .. } => keys.iter().map(|key| key.len()).sum(),
+            Front::Text(bytes) | Front::Binary(bytes) => bytes.len(),
         };
         let of_item = |item: &Item| item.value.len() + size_of::<Item>();
         front
             + match &self.got {
-                Got::Nothing | Got::Refused(_) => 0,
+                Got::Refused(_) => 0,
                 Got::Fetched(all) => all.iter().flatten().flatten().map(of_item).sum(),
                 Got::Done(Ok(Outcome::Item(item))) => of_item(item),
                 Got::Done(Ok(Outcome::Meta(MetaAnswer { value: Some(value), .. }))) => value.len(),
@@ -86,28 +103,23 @@ impl Delivery {
     /// Appends `answer` to the output: whether all of it. If not, the output is to be sent first.
     pub(crate) fn deliver(&mut self, exec: &mut Exec<'_>, answer: &Answer) -> bool {
         match (&answer.front, &answer.got) {
-            (Front::Said(bytes), _) => exec.out.bytes.extend_from_slice(bytes),
-            (Front::Keys { keys, with_cas, touches, ends }, Got::Fetched(fetched)) => {
+            (Front::Items { keys, with_cas, touches, ends }, Got::Fetched(fetched)) => {
                 let rest = keys.iter().zip(fetched).skip(self.keys_done);
                 for (key, fetched) in rest {
                     if exec.out.is_full() {
                         return false;
                     }
                     self.keys_done += 1;
-                    count_lookup(exec, key, fetched, *touches);
+                    let at = (exec.pool_of(key), &key[..]);
+                    count_lookup(exec, at, fetched.as_ref().ok().and_then(Option::as_ref).map(bytes_of), *touches);
                     match fetched {
-                        Ok(Some(item)) => push_text(exec, key, item, *with_cas),
+                        Ok(Some(item)) => push_text(exec, key, &item.into(), *with_cas),
                         Ok(None) => {}
                         Err(refusal) => self.failure = Some(refusal.clone()),
                     }
                 }
                 self.keys_done = 0;
-                if let Some(end) = ends {
-                    match self.failure.take() {
-                        None => exec.out.bytes.extend_from_slice(end),
-                        Some(refusal) => push_refusal(exec.out, &refusal),
-                    }
-                }
+                self.end_keys(exec, *ends);
             }
             (Front::Text(line), got) => {
                 if let Parsed::Request { request, .. } = ascii::parse(line) {
@@ -119,10 +131,60 @@ impl Delivery {
                     answer_binary(exec, &request, got);
                 }
             }
-            (Front::Keys { .. }, _) => {}
+            (Front::Items { .. }, _) => {}
         }
         true
     }
+
+    /// Appends the answer to one lookup in the pool of this number.
+    #[inline]
+    pub(crate) fn looked_up(
+        &mut self,
+        exec: &mut Exec<'_>,
+        looked: &Looked,
+        at: (usize, &[u8]),
+        answer: Result<Option<Shown<'_>>, Refusal>,
+    ) {
+        count_lookup(exec, at, answer.as_ref().ok().and_then(Option::as_ref).map(|shown| shown.value.len()), false);
+        match looked {
+            Looked::Keys { with_cas, .. } => match answer {
+                Ok(Some(shown)) => push_text(exec, at.1, &shown, *with_cas),
+                Ok(None) => {}
+                Err(refusal) => self.failure = Some(refusal),
+            },
+            Looked::Meta(line) => {
+                if let Parsed::Request { request: Request::MetaGet(get), .. } = ascii::parse(line) {
+                    meta_get(exec, &get, answer);
+                }
+            }
+            Looked::Binary(front) => {
+                if let binary::Parsed::Request(request) = binary::parse(front) {
+                    binary_found(exec, &request, answer);
+                }
+            }
+        }
+    }
+
+    /// Ends what [`Delivery::looked_up`] was called for.
+    #[inline]
+    pub(crate) fn end(&mut self, exec: &mut Exec<'_>, looked: &Looked) {
+        if let Looked::Keys { ends, .. } = looked {
+            self.end_keys(exec, *ends);
+        }
+    }
+
+    fn end_keys(&mut self, exec: &mut Exec<'_>, ends: Option<&'static [u8]>) {
+        if let Some(end) = ends {
+            match self.failure.take() {
+                None => exec.out.bytes.extend_from_slice(end),
+                Some(refusal) => push_refusal(exec.out, &refusal),
+            }
+        }
+    }
+}
+
+fn bytes_of(item: &Item) -> usize {
+    item.value.len()
 }
 
 /// `SERVER_ERROR` and a sentence.
@@ -132,9 +194,10 @@ pub(crate) fn push_refusal(out: &mut Output, refusal: &Refusal) {
     out.bytes.extend_from_slice(reply::CRLF);
 }
 
-fn count_lookup(exec: &Exec<'_>, key: &[u8], fetched: &Fetched, touches: bool) {
-    let pool = exec.pool_of(key);
-    let is_hit = matches!(fetched, Ok(Some(_)));
+/// Counts a lookup in a pool, and tells those who observe of it.
+#[inline]
+fn count_lookup(exec: &Exec<'_>, (pool, key): (usize, &[u8]), value_bytes: Option<usize>, touches: bool) {
+    let is_hit = value_bytes.is_some();
     if touches {
         exec.count_touch(pool, is_hit);
     } else {
@@ -142,7 +205,7 @@ fn count_lookup(exec: &Exec<'_>, key: &[u8], fetched: &Fetched, touches: bool) {
         exec.count(pool, if is_hit { PoolCounter::GetHits } else { PoolCounter::GetMisses });
     }
     if exec.observed {
-        exec.observe_get(pool, key, fetched.as_ref().ok().and_then(Option::as_ref).map(|item| item.value.len()));
+        exec.observe_get(pool, key, value_bytes);
     }
 }
 
@@ -150,11 +213,20 @@ fn shown_cas(exec: &Exec<'_>, cas: Option<u64>) -> u64 {
     if exec.live.settings.cas_enabled { cas.unwrap_or(0) } else { 0 }
 }
 
-fn push_text(exec: &mut Exec<'_>, key: &[u8], item: &Item, with_cas: bool) {
-    let cas = with_cas.then(|| shown_cas(exec, Some(item.cas)));
-    reply::value_header(&mut exec.out.bytes, key, item.flags, item.value.len(), cas);
-    exec.out.push_shared(&item.value);
+#[inline]
+fn push_text(exec: &mut Exec<'_>, key: &[u8], shown: &Shown<'_>, with_cas: bool) {
+    let cas = with_cas.then(|| shown_cas(exec, Some(shown.cas)));
+    reply::value_header(&mut exec.out.bytes, key, shown.flags, shown.value.len(), cas);
+    push_value(exec.out, shown);
     exec.out.bytes.extend_from_slice(reply::CRLF);
+}
+
+#[inline]
+fn push_value(out: &mut Output, shown: &Shown<'_>) {
+    match shown.shared {
+        Some(value) => out.push_shared(value),
+        None => out.bytes.extend_from_slice(shown.value),
+    }
 }
 
 /// Answers a text request other than a retrieval.
@@ -167,7 +239,6 @@ fn text(exec: &mut Exec<'_>, request: &Request<'_>, got: &Got) {
             }
             return;
         }
-        (Request::MetaGet(get), Got::Fetched(fetched)) => return meta_get(exec, get, fetched),
         (_, Got::Done(done)) => done,
         _ => return,
     };
@@ -276,12 +347,9 @@ fn unexpected(exec: &mut Exec<'_>) {
     push_refusal(exec.out, &Refusal::no("the backend's answer does not belong to the request"));
 }
 
-fn meta_get(exec: &mut Exec<'_>, get: &Meta<'_>, fetched: &[Fetched]) {
-    let mut scratch = KEY_SCRATCH;
-    let Some(fetched) = fetched.first() else { return unexpected(exec) };
-    count_lookup(exec, get.key(&mut scratch), fetched, false);
-    match fetched {
-        Err(refusal) => push_refusal(exec.out, refusal),
+fn meta_get(exec: &mut Exec<'_>, get: &Meta<'_>, answer: Result<Option<Shown<'_>>, Refusal>) {
+    match answer {
+        Err(refusal) => push_refusal(exec.out, &refusal),
         Ok(None) if meta_reply::quiet(get, Code::En) => {}
         Ok(None) => meta_reply::miss(&mut exec.out.bytes, get),
         Ok(Some(item)) => {
@@ -298,7 +366,7 @@ fn meta_get(exec: &mut Exec<'_>, get: &Meta<'_>, fetched: &[Fetched]) {
             };
             meta_reply::hit(&mut exec.out.bytes, get, &shown, recache);
             if get.flags.has(b'v') {
-                exec.out.push_shared(&item.value);
+                push_value(exec.out, &item);
                 exec.out.bytes.extend_from_slice(reply::CRLF);
             }
         }
@@ -378,42 +446,52 @@ fn push_meta(out: &mut Output, meta: &Meta<'_>, answer: &MetaAnswer, shown: &[u8
 fn answer_binary(exec: &mut Exec<'_>, request: &binary::Request<'_>, got: &Got) {
     let header = &request.header;
     let refusal = match got {
-        Got::Fetched(fetched) => match fetched.first() {
-            Some(Ok(item)) => return binary_found(exec, request, item.as_ref()),
-            Some(Err(refusal)) => refusal.clone(),
-            None => Refusal::no("the backend answered too few keys"),
-        },
+        Got::Fetched(fetched) => {
+            let Some(fetched) = fetched.first() else { return };
+            let key = match &request.command {
+                Command::Get(get) => get.key,
+                Command::Touch { key, .. } => key,
+                _ => return,
+            };
+            let shown = fetched.as_ref().map(|item| item.as_ref().map(Shown::from)).map_err(Refusal::clone);
+            let value_bytes = shown.as_ref().ok().and_then(Option::as_ref).map(|shown| shown.value.len());
+            count_lookup(exec, (exec.pool_of(key), key), value_bytes, true);
+            return binary_found(exec, request, shown);
+        }
         Got::Done(Err(refusal)) => refusal.clone(),
         Got::Done(Ok(outcome)) => match binary_done(exec, request, outcome) {
             Some(()) => return,
             None => Refusal::no("the backend's answer does not belong to the request"),
         },
-        Got::Nothing | Got::Refused(_) => return,
+        Got::Refused(_) => return,
     };
+    binary_refused(exec, header, &refusal);
+}
+
+fn binary_refused(exec: &mut Exec<'_>, header: &binary::Header, refusal: &Refusal) {
     binary::reply::body(&mut exec.out.bytes, header, Status::TemporaryFailure, refusal.sentence().as_bytes());
 }
 
-fn binary_found(exec: &mut Exec<'_>, request: &binary::Request<'_>, item: Option<&Item>) {
-    let (key, with_key, touches, is_touch_only) = match &request.command {
-        Command::Get(get) => (get.key, get.with_key, get.touch.is_some(), false),
-        Command::Touch { key, .. } => (*key, false, true, true),
+fn binary_found(exec: &mut Exec<'_>, request: &binary::Request<'_>, answer: Result<Option<Shown<'_>>, Refusal>) {
+    let (key, with_key, is_touch_only) = match &request.command {
+        Command::Get(get) => (get.key, get.with_key, false),
+        Command::Touch { key, .. } => (*key, false, true),
         _ => return,
     };
-    let fetched = Ok(item.cloned());
-    count_lookup(exec, key, &fetched, touches);
     let header = &request.header;
     let shown_key = if with_key { key } else { &[] };
-    match item {
-        None if request.quiet => {}
-        None => binary::reply::miss(&mut exec.out.bytes, header, shown_key),
-        Some(item) => {
+    match answer {
+        Err(refusal) => binary_refused(exec, header, &refusal),
+        Ok(None) if request.quiet => {}
+        Ok(None) => binary::reply::miss(&mut exec.out.bytes, header, shown_key),
+        Ok(Some(item)) => {
             let cas = shown_cas(exec, Some(item.cas));
             if is_touch_only {
                 binary::reply::touched(&mut exec.out.bytes, header, item.flags, cas);
             } else {
                 let out = &mut exec.out.bytes;
                 binary::reply::value_header(out, header, shown_key, item.flags, item.value.len(), cas);
-                exec.out.push_shared(&item.value);
+                push_value(exec.out, &item);
             }
         }
     }

@@ -78,6 +78,11 @@ impl Exec<'_> {
         Arc::clone(self.kept)
     }
 
+    /// What [`Exec::keep_live`] keeps.
+    pub(crate) fn kept(&self) -> &Arc<Live> {
+        self.kept
+    }
+
     /// The same execution, with what was in force when the request began.
     pub(crate) fn under<'a>(&'a mut self, live: &'a Arc<Live>) -> Exec<'a> {
         let Exec { shared, worker, now, from, observed, can_wait, .. } = *self;

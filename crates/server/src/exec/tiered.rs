@@ -22,7 +22,7 @@ use super::{Exec, admin, binary as binary_exec, meta as meta_exec, text_get, tex
 use crate::backend::{self, Done, Fetched, Key, Later, MetaVerb, Op, Outcome, Refusal};
 use crate::counters::{PoolCounter, TierCounter};
 use crate::settings::{Act, Policy};
-use crate::tier::{Tier, read, write};
+use crate::tier::{Tier, write};
 
 /// What a request is about, as far as pools with backends go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -219,24 +219,18 @@ fn served(exec: &Exec<'_>, tier: &Tier, key: &[u8], value_bytes: usize) {
     }
 }
 
-/// Begins a retrieval of `keys`; `ends` is what their command ends with, where they are the last.
-pub(crate) fn start_keys(
+/// Begins a retrieval of `keys` that sets their expiry time; `ends` is what their command ends with, where they are the
+/// last.
+pub(crate) fn start_touches(
     exec: &mut Exec<'_>,
     keys: Vec<Key>,
-    lookup: Lookup,
+    with_cas: bool,
     exptime: i64,
     ends: Option<&'static [u8]>,
 ) -> Later<Answer> {
-    let fetched: Later<Vec<Fetched>> = if lookup.touch.is_some() {
-        let touched: Vec<_> = keys.iter().map(|key| get_and_touch(exec, key, exptime)).collect();
-        Box::pin(join_all(touched))
-    } else if keys.iter().any(|key| is_range(exec, key)) {
-        return start_ranges(exec, keys, lookup, ends);
-    } else {
-        read::begin(exec, &keys, false)
-    };
-    let front = Front::Keys { keys, with_cas: lookup.with_cas, touches: lookup.touch.is_some(), ends };
-    Box::pin(async move { Answer { front, got: Got::Fetched(fetched.await) } })
+    let touched: Vec<_> = keys.iter().map(|key| get_and_touch(exec, key, exptime)).collect();
+    let front = Front::Items { keys, with_cas, touches: true, ends };
+    Box::pin(async move { Answer { front, got: Got::Fetched(join_all(touched).await) } })
 }
 
 /// Whether `key` writes a range of its backend's keys.
@@ -247,37 +241,24 @@ pub(crate) fn is_range(exec: &Exec<'_>, key: &[u8]) -> bool {
         })
 }
 
-/// Begins a retrieval of which some keys are ranges. Each stands for the items in it, which are read from the backend and leave
+/// Begins the retrieval of a range, if `key` is one. It stands for the items in it, which are read from the backend and leave
 /// no copies.
-fn start_ranges(exec: &mut Exec<'_>, keys: Vec<Key>, lookup: Lookup, ends: Option<&'static [u8]>) -> Later<Answer> {
-    let parts: Vec<Later<Vec<(Key, Fetched)>>> = keys
-        .into_iter()
-        .map(|key| -> Later<Vec<(Key, Fetched)>> {
-            let ranged = if is_range(exec, &key) {
-                exec.tier_of(&key).map(|tier| tier.backend.range(exec.worker, &key))
-            } else {
-                None
-            };
-            match ranged {
-                Some(ranged) => Box::pin(async move {
-                    match ranged.await {
-                        Ok(items) => items.into_iter().map(|(key, item)| (key, Ok(Some(item)))).collect(),
-                        Err(refusal) => vec![(key, Err(refusal))],
-                    }
-                }),
-                None => {
-                    let fetched = read::begin(exec, std::slice::from_ref(&key), false);
-                    Box::pin(async move { std::iter::once(key).zip(fetched.await).collect() })
-                }
-            }
-        })
-        .collect();
-    let (with_cas, live) = (lookup.with_cas, exec.keep_live());
-    Box::pin(async move {
-        let (keys, fetched) = join_all(parts).await.into_iter().flatten().unzip();
+pub(crate) fn start_range(
+    exec: &Exec<'_>,
+    key: &[u8],
+    with_cas: bool,
+    ends: Option<&'static [u8]>,
+) -> Option<Later<Answer>> {
+    let tier = exec.tier_of(key).filter(|_| is_range(exec, key))?;
+    let (ranged, key, live) = (tier.backend.range(exec.worker, key), Key::from(key), exec.keep_live());
+    Some(Box::pin(async move {
+        let (keys, fetched): (Vec<Key>, Vec<Fetched>) = match ranged.await {
+            Ok(items) => items.into_iter().map(|(key, item)| (key, Ok(Some(item)))).unzip(),
+            Err(refusal) => (vec![key], vec![Err(refusal)]),
+        };
         drop(live);
-        Answer { front: Front::Keys { keys, with_cas, touches: false, ends }, got: Got::Fetched(fetched) }
-    })
+        Answer { front: Front::Items { keys, with_cas, touches: false, ends }, got: Got::Fetched(fetched) }
+    }))
 }
 
 /// `get @@NAME`: chooses the table of the connection. The answer, if that is what was asked.
@@ -331,11 +312,6 @@ pub(crate) fn start_text(
         Request::Touch(touch) => (touch.key, Op::Touch { key: touch.key.into(), exptime: i64::from(touch.exptime) }),
         Request::MetaGet(get) => {
             let key = get.key(&mut scratch);
-            if is_plain_get(get) {
-                let fetched = read::begin(exec, &[key.into()], true);
-                let front = Front::Text(front.into());
-                return Some(Box::pin(async move { Answer { front, got: Got::Fetched(fetched.await) } }));
-            }
             (key, handed_on(MetaVerb::Get, get, key, value))
         }
         Request::MetaSet(set) => {
@@ -402,11 +378,7 @@ pub(crate) fn start_binary(
     }
     let (key, op) = match request.command {
         Command::Get(get) => {
-            let Some(exptime) = get.touch else {
-                let fetched = read::begin(exec, &[get.key.into()], false);
-                return Some(Box::pin(async move { Answer { front, got: Got::Fetched(fetched.await) } }));
-            };
-            let fetched = get_and_touch(exec, get.key, i64::from(exptime));
+            let fetched = get_and_touch(exec, get.key, i64::from(get.touch?));
             return Some(Box::pin(async move { Answer { front, got: Got::Fetched(vec![fetched.await]) } }));
         }
         Command::Touch { key, exptime } => {

@@ -30,12 +30,12 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use nuthatch_store::{DeleteOptions, Handle, Hit, NEVER, Seconds, SetOptions, Store};
-use tokio::sync::oneshot;
 
 use self::flights::Flights;
 use self::misses::Misses;
 use self::wins::Wins;
-use crate::backend::{Backend, Changes, Fetched, Forget, Item, Life, Marks, Refusal};
+use crate::backend::inbox::Inbox;
+use crate::backend::{Backend, Changes, Forget, Item, Life, Marks, Refusal};
 use crate::counters::{Counters, TierCounter};
 use crate::settings::{Act, Policy, PoolSettings};
 use crate::shared::Shared;
@@ -71,7 +71,8 @@ pub(crate) struct Tier {
 
 /// Who waits for another's fetch.
 pub(crate) struct Waiter {
-    answer: oneshot::Sender<Fetched>,
+    inbox: Arc<Inbox>,
+    ticket: u64,
     /// It speaks the meta protocol: it can be shown that it has won.
     sees_marks: bool,
 }

@@ -1,151 +1,306 @@
 //! Looking keys up in tiers: a copy that is here, a fetch that is under way, or a fetch of one's own.
 //!
-//! What can be done at once is done by [`begin`], within the poll of the connection that asks; the rest is a future that
-//! borrows nothing and takes hold of its worker's handles only for moments.
+//! Owns the lookups of one connection that are not taken yet, in the order in which the client asked. What each comes to
+//! lies in the connection's inbox, whoever puts it there: the backend, or another connection whose fetch this one waits
+//! for. Nothing here is a future or allocates for a lookup that nobody else can share; lookups begin within the poll of
+//! the connection that asks, and its polls land the flights that it leads.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::task::Context;
 
-use futures_util::future::join_all;
 use nuthatch_store::{Handle, Seconds};
-use tokio::sync::oneshot;
 
 use super::flights::Joined;
 use super::{Tier, Waiter, item_of};
-use crate::backend::{Fetched, Key, Later, Marks, Refusal};
+use crate::backend::inbox::{Answers, Asked, Inbox, Shown, Wants, given_up};
+use crate::backend::{Fetched, Marks, Refusal};
 use crate::counters::TierCounter;
 use crate::exec::Exec;
 use crate::settings::{Act, Policy};
 use crate::shared::Live;
 use crate::worker;
 
-/// One key of a retrieval.
-enum Slot {
-    /// It is known already.
-    Here(Fetched),
-    /// Number so many of those that a party fetches.
-    Led(usize, usize),
-    /// Another fetches it.
-    Waits(oneshot::Receiver<Fetched>),
+/// Taken keys in front of the buffer are cut off once they are this many bytes, and at least half of it.
+const CUT_BYTES: usize = 16 * 1024;
+
+/// What a client can be told of an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sees {
+    /// The CAS unique.
+    pub(crate) cas: bool,
+    /// That it has won the right to recache.
+    pub(crate) marks: bool,
 }
 
-/// What one tier is asked for by one retrieval.
-struct Party {
-    tier: Arc<Tier>,
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Reads {
+    inbox: Arc<Inbox>,
+    /// What was in force when they began: the same for all of them. Keeps the pools, and thereby the worker's handles.
+    live: Option<Arc<Live>>,
+    lookups: VecDeque<Lookup>,
+    /// The ticket of the first.
+    first: u64,
+    /// Their keys, one after the other.
+    keys: Vec<u8>,
+    /// Bytes that were cut off in front of them.
+    keys_cut: usize,
+    /// Empty between polls.
+    to_land: Vec<u64>,
+}
+
+struct Lookup {
+    pool: usize,
+    /// Where its key begins among all that there were.
+    key_at: usize,
+    key_bytes: usize,
+    /// The number of the flight that it leads, until it has landed.
+    flight: Option<u64>,
+    /// The backend was asked, and nothing else is to be done with the answer.
+    is_routed: bool,
     asked_at: Seconds,
-    /// Each with the number of its flight; none where nothing is shared.
-    leads: Vec<(Key, Option<u64>)>,
     sees_marks: bool,
-    /// Keeps the pool, and thereby the worker's handle on it.
-    live: Arc<Live>,
 }
 
-/// Looks `keys` up, each in the pool it lives in; the answers come in their order. `sees_marks`: the client can be told
-/// that it has won the right to recache.
-pub(crate) fn begin(exec: &mut Exec<'_>, keys: &[Key], sees_marks: bool) -> Later<Vec<Fetched>> {
-    let live = exec.keep_live();
-    let mut parties: Vec<Party> = Vec::new();
-    let mut slots = Vec::with_capacity(keys.len());
-    for key in keys {
+impl Lookup {
+    fn key<'k>(&self, keys: &'k [u8], keys_cut: usize) -> &'k [u8] {
+        &keys[self.key_at - keys_cut..][..self.key_bytes]
+    }
+}
+
+impl Reads {
+    /// Whether lookups may begin beside those under way.
+    pub(crate) fn admits(&self, exec: &Exec<'_>) -> bool {
+        self.live.as_ref().is_none_or(|live| Arc::ptr_eq(live, exec.kept()))
+    }
+
+    /// Whether any key that is being looked up fulfils `is_it`.
+    pub(crate) fn any(&self, is_it: impl Fn(&[u8]) -> bool) -> bool {
+        self.lookups.iter().any(|lookup| is_it(lookup.key(&self.keys, self.keys_cut)))
+    }
+
+    /// Looks `keys` up, each in the pool it lives in.
+    pub(crate) fn begin(&mut self, exec: &mut Exec<'_>, keys: &[&[u8]], sees: Sees) {
+        let live = Arc::clone(self.live.get_or_insert_with(|| exec.keep_live()));
+        if let [key] = keys {
+            if let Some((tier, ticket)) = self.look(exec, &live, key, sees) {
+                tier.fetch(exec.worker, &[Asked { key, ticket }], sees, &self.inbox);
+            }
+            return;
+        }
+        let mut asked: Vec<Asked<'_>> = Vec::with_capacity(keys.len());
+        let mut asked_of: Option<&Arc<Tier>> = None;
+        for &key in keys {
+            let Some((tier, ticket)) = self.look(exec, &live, key, sees) else { continue };
+            if let Some(other) = asked_of.filter(|other| !Arc::ptr_eq(other, tier)) {
+                other.fetch(exec.worker, &asked, sees, &self.inbox);
+                asked.clear();
+            }
+            asked_of = Some(tier);
+            asked.push(Asked { key, ticket });
+        }
+        if let Some(tier) = asked_of {
+            tier.fetch(exec.worker, &asked, sees, &self.inbox);
+        }
+    }
+
+    /// Begins one lookup: whom to ask for it, if anyone, and by which ticket.
+    #[inline]
+    fn look<'l>(
+        &mut self,
+        exec: &mut Exec<'_>,
+        live: &'l Live,
+        key: &[u8],
+        sees: Sees,
+    ) -> Option<(&'l Arc<Tier>, u64)> {
         let pool = exec.pool_of(key);
-        let Some(tier) = live.tiers.of(pool).filter(|tier| tier.policy(Act::Get) != Policy::Memory) else {
-            slots.push(Slot::Here(Ok(exec.handles[pool].get(key, exec.now).map(|hit| item_of(&hit)))));
-            continue;
+        let tier = live.tiers.of(pool).filter(|tier| tier.policy(Act::Get) != Policy::Memory);
+        let lands = tier.is_some_and(|tier| tier.serves_copies());
+        let (key_at, key_bytes) = (self.keys_cut + self.keys.len(), key.len());
+        self.keys.extend_from_slice(key);
+        let (flight, is_routed, asked_at, sees_marks) = (None, false, exec.now, sees.marks);
+        self.lookups.push_back(Lookup { pool, key_at, key_bytes, flight, is_routed, asked_at, sees_marks });
+        let lookup = self.lookups.back_mut()?;
+        let ticket = self.inbox.lock().expect(lands);
+        let Some(tier) = tier else {
+            let here = exec.handles[pool].get(key, exec.now).map(|hit| item_of(&hit));
+            self.inbox.lock().known(ticket, Ok(here));
+            return None;
         };
         if let Some(refusal) = tier.refuses(Act::Get) {
-            slots.push(Slot::Here(Err(refusal)));
-            continue;
+            self.inbox.lock().known(ticket, Err(refusal));
+            return None;
         }
-        if tier.serves_copies()
-            && let Some(copy) = exec.handles[pool].get(key, exec.now)
-            && tier.is_fresh(&copy, exec.now)
-        {
-            slots.push(Slot::Here(Ok(Some(item_of(&copy)))));
-            tier.count(exec.worker, TierCounter::LocalHits, 1);
-            continue;
-        }
-        let mut number = None;
-        if tier.serves_copies() {
-            if tier.knows_miss(key) {
-                tier.count(exec.worker, TierCounter::KnownMisses, 1);
-                slots.push(Slot::Here(Ok(None)));
-                continue;
+        if lands {
+            if let Some(copy) = exec.handles[pool].get(key, exec.now)
+                && tier.is_fresh(&copy, exec.now)
+            {
+                self.inbox.lock().known(ticket, Ok(Some(item_of(&copy))));
+                tier.count(exec.worker, TierCounter::LocalHits, 1);
+                return None;
             }
-            let (answer, answered) = oneshot::channel();
-            match tier.flights.join(key, || Waiter { answer, sees_marks }) {
-                Joined::Leads(flight) => number = Some(flight),
+            if tier.knows_miss(key) {
+                self.inbox.lock().known(ticket, Ok(None));
+                tier.count(exec.worker, TierCounter::KnownMisses, 1);
+                return None;
+            }
+            // It lands by another's hand, or by this one's: the difference is known before an answer can come.
+            let inbox = &self.inbox;
+            let waiter = || {
+                inbox.lock().waits(ticket);
+                Waiter { inbox: Arc::clone(inbox), ticket, sees_marks }
+            };
+            match tier.flights.join(key, waiter) {
+                Joined::Leads(flight) => lookup.flight = Some(flight),
                 Joined::Waits => {
                     tier.count(exec.worker, TierCounter::Coalesced, 1);
-                    slots.push(Slot::Waits(answered));
-                    continue;
+                    return None;
                 }
             }
+        } else {
+            lookup.is_routed = true;
         }
         tier.count(exec.worker, TierCounter::Fetches, 1);
-        let party = parties.iter().position(|party| Arc::ptr_eq(&party.tier, tier)).unwrap_or_else(|| {
-            let (tier, live) = (Arc::clone(tier), Arc::clone(&live));
-            parties.push(Party { tier, asked_at: exec.now, leads: Vec::new(), sees_marks, live });
-            parties.len() - 1
-        });
-        slots.push(Slot::Led(party, parties[party].leads.len()));
-        parties[party].leads.push((key.clone(), number));
+        Some((tier, ticket))
     }
-    let worker = exec.worker;
-    Box::pin(async move {
-        let fetched = join_all(parties.into_iter().map(|party| party.fetch(worker))).await;
-        let mut answers = Vec::with_capacity(slots.len());
-        for slot in slots {
-            answers.push(match slot {
-                Slot::Here(fetched) => fetched,
-                Slot::Led(party, number) => fetched[party][number].clone(),
-                Slot::Waits(answer) => answer.await.unwrap_or_else(|_| Err(given_up())),
-            });
-        }
-        answers
-    })
-}
 
-impl Party {
-    async fn fetch(mut self, worker: usize) -> Vec<Fetched> {
-        let keys: Vec<Key> = self.leads.iter().map(|(key, _)| key.clone()).collect();
-        let asked = self.tier.backend.get(worker, keys);
-        let mut answers = asked.await.into_iter();
+    /// Lands what has come, and has `context` woken for what comes next. Not to be called within `worker::with`.
+    pub(crate) fn poll(&mut self, context: &Context<'_>) {
+        self.inbox.lock().watch(context, &mut self.to_land);
+        if self.to_land.is_empty() {
+            return;
+        }
+        let mut to_land = std::mem::take(&mut self.to_land);
         worker::with(|worker| {
             let now = worker.shared.clock.now();
-            let number = worker.number;
-            let handle = &mut worker.handles[self.tier.pool];
-            let leads = std::mem::take(&mut self.leads);
-            leads.iter().map(|lead| self.land(handle, lead, answers.next(), now, number)).collect()
-        })
+            for ticket in to_land.drain(..) {
+                let at = (ticket - self.first) as usize;
+                let Some(lookup) = self.lookups.get_mut(at) else { continue };
+                let key = lookup.key(&self.keys, self.keys_cut);
+                let (Some(flight), Some(live)) = (lookup.flight.take(), &self.live) else { continue };
+                let Some(tier) = live.tiers.of(lookup.pool) else { continue };
+                let Some(fetched) = self.inbox.lock().landing(ticket, tier.backend.name()) else { continue };
+                let landing = Landing { tier, key, lookup, now, worker: worker.number };
+                let answer = landing.land(&mut worker.handles[lookup.pool], flight, fetched);
+                self.inbox.lock().known(ticket, answer);
+            }
+        });
+        self.to_land = to_land;
     }
 
-    /// One key's fetch is over: keeps a copy if that may be, and answers everyone who waits.
-    fn land(
-        &self,
-        handle: &mut Handle,
-        (key, flight): &(Key, Option<u64>),
-        answer: Option<Fetched>,
-        now: Seconds,
+    /// Where their answers are.
+    pub(crate) fn inbox(&self) -> &Arc<Inbox> {
+        &self.inbox
+    }
+
+    /// Hands the first answer to `show`, with its pool's number and its key, if it has come. `answers` are the inbox's.
+    #[inline]
+    pub(crate) fn take(
+        &mut self,
         worker: usize,
-    ) -> Fetched {
-        let tier = &self.tier;
-        let name = tier.backend.name();
-        let mut answer = answer.unwrap_or_else(|| Err(Refusal::no(format_args!("{name} answered too few keys"))));
+        answers: &mut Answers,
+        show: impl FnOnce(usize, &[u8], Result<Option<Shown<'_>>, Refusal>),
+    ) -> bool {
+        let Some(lookup) = self.lookups.front().filter(|_| answers.is_ready()) else { return false };
+        let tier = self.live.as_ref().and_then(|live| live.tiers.of(lookup.pool));
+        let key = lookup.key(&self.keys, self.keys_cut);
+        let mut answer = answers.first(tier.map_or("", |tier| tier.backend.name()));
+        if let Some(tier) = tier.filter(|_| lookup.is_routed) {
+            match &mut answer {
+                Ok(Some(shown)) => {
+                    tier.note_length(shown.value.len());
+                    if shown.marks.any() {
+                        shown.marks = tier.marks_alone(key, shown.cas, shown.marks, lookup.sees_marks);
+                    }
+                }
+                Ok(None) => {}
+                Err(_) => tier.count(worker, TierCounter::Failures, 1),
+            }
+        }
+        show(lookup.pool, key, answer);
+        answers.pop();
+        self.first += 1;
+        let taken = lookup.key_at + lookup.key_bytes - self.keys_cut;
+        self.lookups.pop_front();
+        if self.lookups.is_empty() {
+            self.keys.clear();
+            self.keys_cut = 0;
+            self.live = None;
+        } else if taken >= CUT_BYTES && taken * 2 >= self.keys.len() {
+            self.keys.drain(..taken);
+            self.keys_cut += taken;
+        }
+        true
+    }
+
+    /// Memory of values and keys.
+    pub(crate) fn owned_bytes(&self) -> usize {
+        if self.lookups.is_empty() { 0 } else { self.keys.len() + self.inbox.lock().owned_bytes() }
+    }
+}
+
+impl Drop for Reads {
+    /// Gives up what has not landed: nobody waits for it for ever.
+    fn drop(&mut self) {
+        for lookup in &self.lookups {
+            let key = lookup.key(&self.keys, self.keys_cut);
+            let tier = self.live.as_ref().and_then(|live| live.tiers.of(lookup.pool));
+            let (Some(flight), Some(tier)) = (lookup.flight, tier) else { continue };
+            drop(tell(tier.flights.land(key, flight, || {}).waiters, Err(given_up())));
+        }
+    }
+}
+
+impl Tier {
+    fn fetch(&self, worker: usize, asked: &[Asked<'_>], sees: Sees, to: &Arc<Inbox>) {
+        let is_kept = self.serves_copies();
+        let wants = Wants { cas: sees.cas || is_kept, life: is_kept || sees.marks };
+        Arc::clone(&self.backend).fetch(worker, asked, wants, to);
+    }
+}
+
+impl Tier {
+    /// The marks of an answer for those who wait for it, of whom one or none understands them: a win of theirs is kept, or
+    /// one that is kept is theirs.
+    fn marks_alone(&self, key: &[u8], cas: u64, marks: Marks, sees_marks: bool) -> Marks {
+        if marks.won && !sees_marks {
+            self.wins.put(key, cas);
+        } else if marks.sent && sees_marks && self.wins.take(key, Some(cas)) {
+            return Marks { won: true, sent: false, ..marks };
+        }
+        marks
+    }
+}
+
+/// A flight that is over.
+struct Landing<'a> {
+    tier: &'a Tier,
+    key: &'a [u8],
+    lookup: &'a Lookup,
+    now: Seconds,
+    worker: usize,
+}
+
+impl Landing<'_> {
+    /// Keeps a copy if that may be, and answers everyone who waits.
+    fn land(&self, handle: &mut Handle, flight: u64, mut answer: Fetched) -> Fetched {
+        let Landing { tier, key, lookup, now, worker } = *self;
         match &answer {
             Ok(Some(item)) => tier.note_length(item.value.len()),
             Ok(None) => {}
             Err(_) => tier.count(worker, TierCounter::Failures, 1),
         }
-        let Some(flight) = *flight else { return self.share(key, Vec::new(), answer) };
         if tier.grace_seconds > 0
             && answer.as_ref().is_err_and(Refusal::is_down)
             && let Some(copy) = handle.peek(key, now)
         {
             answer = Ok(Some(item_of(&copy)));
             tier.count(worker, TierCounter::StaleServed, 1);
-            return self.share(key, tier.flights.land(key, flight, || {}).waiters, answer);
+            return self.share(tier.flights.land(key, flight, || {}).waiters, answer);
         }
         let landed = tier.flights.land(key, flight, || match &answer {
-            Ok(Some(item)) => tier.keep(handle, key, item, self.asked_at, now),
+            Ok(Some(item)) => tier.keep(handle, key, item, lookup.asked_at, now),
             Ok(None) => {
                 if tier.grace_seconds > 0 {
                     tier.drop_copy(handle, key, now);
@@ -160,61 +315,38 @@ impl Party {
         if !landed.may_keep {
             tier.count(worker, TierCounter::Spoiled, 1);
         }
-        self.share(key, landed.waiters, answer)
+        self.share(landed.waiters, answer)
     }
 
     /// Answers `waiters` with what the one who fetched is answered. Only one of them all is told that it has won: one who
     /// understands it.
-    fn share(&self, key: &[u8], waiters: Vec<Waiter>, mut answer: Fetched) -> Fetched {
+    fn share(&self, waiters: Vec<Waiter>, mut answer: Fetched) -> Fetched {
+        let own_sees_marks = self.lookup.sees_marks;
         let Ok(Some(item)) = &mut answer else {
             return tell(waiters, answer);
         };
         if !item.marks.any() {
             return tell(waiters, answer);
         }
-        let sees_marks = self.sees_marks || waiters.iter().any(|waiter| waiter.sees_marks);
-        if item.marks.won && !sees_marks {
-            self.tier.wins.put(key, item.cas);
-        } else if item.marks.sent && sees_marks && self.tier.wins.take(key, Some(item.cas)) {
-            item.marks = Marks { won: true, sent: false, ..item.marks };
-        }
-        let mut is_to_give = item.marks.won && !self.sees_marks;
+        let sees_marks = own_sees_marks || waiters.iter().any(|waiter| waiter.sees_marks);
+        item.marks = self.tier.marks_alone(self.key, item.cas, item.marks, sees_marks);
+        let mut is_to_give = item.marks.won && !own_sees_marks;
         let others = Marks { won: false, sent: item.marks.sent || item.marks.won, ..item.marks };
         for waiter in waiters {
             let wins = is_to_give && waiter.sees_marks;
             is_to_give &= !wins;
             let marks = if wins { item.marks } else { others };
-            // One who has gone does not mind.
-            let _ = waiter.answer.send(Ok(Some(crate::backend::Item { marks, ..item.clone() })));
+            waiter.inbox.put(waiter.ticket, Ok(Some(crate::backend::Item { marks, ..item.clone() })));
         }
-        if !self.sees_marks {
+        if !own_sees_marks {
             item.marks = others;
         }
         answer
     }
 }
 
-impl Drop for Party {
-    /// Gives up what was not fetched: nobody waits for it for ever.
-    fn drop(&mut self) {
-        for (key, flight) in &self.leads {
-            let Some(flight) = flight else { continue };
-            for waiter in self.tier.flights.land(key, *flight, || {}).waiters {
-                let _ = waiter.answer.send(Err(given_up()));
-            }
-        }
-        // The pool may go now.
-        let _ = &self.live;
-    }
-}
-
 /// Tells everyone the same.
 fn tell(waiters: Vec<Waiter>, answer: Fetched) -> Fetched {
-    // One who has gone does not mind.
-    waiters.into_iter().for_each(|waiter| _ = waiter.answer.send(answer.clone()));
+    waiters.into_iter().for_each(|waiter| waiter.inbox.put(waiter.ticket, answer.clone()));
     answer
-}
-
-fn given_up() -> Refusal {
-    Refusal::down("the worker that fetched the item has ended, expected it to be asked for again")
 }

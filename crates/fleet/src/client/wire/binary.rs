@@ -1,6 +1,5 @@
 //! Binary requests and answers. Every answer carries the opaque of its request, and retrievals ask for the key as well.
 
-use bytes::Bytes;
 use nuthatch_proto::binary::{Opcode, Status};
 use nuthatch_proto::client::binary::{self, Reply, Tag};
 use nuthatch_proto::client::{self, Step};
@@ -8,7 +7,7 @@ use nuthatch_proto::forget::RESERVED;
 
 use super::{Expected, Kind, Read, SoFar, broken, refusal, unexpected, unsupported, write_kind, written};
 use crate::client::keys::KeyQueue;
-use crate::client::request::{Answer, Arith, Item, Request, Store, Ttl, Verb, Want, Write};
+use crate::client::request::{Answer, Arith, Found, Marks, Request, Store, Ttl, Verb, Want, Write};
 use crate::client::{Error, Written};
 
 pub(super) fn encode(
@@ -73,7 +72,13 @@ pub(super) fn barrier(out: &mut Vec<u8>, opaque: u32) {
     binary::bare(out, Opcode::Noop, Tag { opaque, cas: 0 });
 }
 
-fn get(out: &mut Vec<u8>, keys: &mut KeyQueue, key: &[u8], touch: Option<i32>, opaque: u32) -> Result<(), Error> {
+pub(super) fn get(
+    out: &mut Vec<u8>,
+    keys: &mut KeyQueue,
+    key: &[u8],
+    touch: Option<i32>,
+    opaque: u32,
+) -> Result<(), Error> {
     let tag = Tag { opaque, cas: 0 };
     match touch {
         None => binary::keyed(out, Opcode::GetK, key, tag)?,
@@ -140,10 +145,9 @@ pub(super) fn read(expected: &mut Expected, keys: &mut KeyQueue, buf: &[u8]) -> 
             if reply.key != keys.front() {
                 return unexpected("the value of the key that was asked for", buf);
             }
-            let value = Bytes::copy_from_slice(reply.value);
+            let (value, flags) = (reply.value, reply.flags().unwrap_or(0));
             let cas = if expected.want.cas { cas } else { 0 };
-            let item = Item { value, flags: reply.flags().unwrap_or(0), cas, ttl: Ttl::Unknown };
-            expected.place(keys, Some(item));
+            expected.place(keys, Some(Found { value, flags, cas, ttl: Ttl::Unknown, marks: Marks::default() }));
             return retrieved(expected, used);
         }
         (Kind::Item | Kind::Items, Some(Status::KeyNotFound)) => {

@@ -59,7 +59,7 @@ pub fn fuzz_answers(data: &[u8]) {
 
 /// What is made of a stream that arrives `step` bytes at a time.
 fn answers(spoken: (Protocol, &[u8]), wanted: &[u8], stream: &[u8], step: usize) -> Vec<String> {
-    let (mut sent, mut keys, mut opaque) = (Vec::new(), KeyQueue::default(), 0);
+    let (mut sent, mut keys, mut opaque) = (Vec::new(), KeyQueue::new("a:1".into()), 0);
     let all = requests();
     let mut under_way = Vec::new();
     for number in wanted {

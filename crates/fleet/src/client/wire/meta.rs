@@ -13,7 +13,7 @@ use nuthatch_proto::{base64_decode, base64_encode};
 use super::{Added, Expected, Kind, Read, refusal, text, unexpected, write_kind};
 use crate::client::keys::KeyQueue;
 use crate::client::request::{
-    Answer, Arith, Item, MetaAnswer, MetaCode, MetaRequest, Request, Store, Ttl, Verb, Want, Write,
+    Answer, Arith, Found, Marks, MetaAnswer, MetaCode, MetaRequest, Request, Store, Ttl, Verb, Want, Write,
 };
 use crate::client::{Error, Written};
 
@@ -48,7 +48,13 @@ pub(super) fn encode(
     }
 }
 
-fn get(out: &mut Vec<u8>, keys: &mut KeyQueue, key: &[u8], want: Want, touch: Option<i32>) -> Result<(), Error> {
+pub(super) fn get(
+    out: &mut Vec<u8>,
+    keys: &mut KeyQueue,
+    key: &[u8],
+    want: Want,
+    touch: Option<i32>,
+) -> Result<(), Error> {
     let mut flags = [Flag::Letter(b'v'), Flag::Letter(b'f'), Flag::Letter(b'k'), NONE, NONE, NONE];
     let mut count = 3;
     let mut add = |flag| {
@@ -190,16 +196,21 @@ pub(super) fn read_get(
                 }
                 None => Ttl::Unknown,
             };
-            let item = Item {
-                value: Bytes::copy_from_slice(reply.value),
-                flags: reply.number(b'f').unwrap_or(0) as u32,
-                cas: reply.number(b'c').unwrap_or(0),
-                ttl,
-            };
-            if expected.want.cas && item.cas == 0 {
+            let mut marks = Marks::default();
+            for flag in reply.flags() {
+                match flag[0] {
+                    b'W' => marks.won = true,
+                    b'X' => marks.stale = true,
+                    b'Z' => marks.sent = true,
+                    _ => {}
+                }
+            }
+            let cas = reply.number(b'c');
+            if expected.want.cas && cas.is_none() {
                 return unexpected("a CAS unique with the value", buf);
             }
-            expected.place(keys, Some(item));
+            let flags = reply.number(b'f').unwrap_or(0) as u32;
+            expected.place(keys, Some(Found { value: reply.value, flags, cas: cas.unwrap_or(0), ttl, marks }));
         }
         Code::En if reply.flag(b'k').is_none_or(|token| shows_key(reply, token, keys.front())) => {
             expected.place(keys, None);

@@ -17,7 +17,7 @@ use nuthatch_proto::client::{self, BadReply, BadRequest};
 use nuthatch_proto::forget::Forget;
 
 use super::keys::KeyQueue;
-use super::request::{Answer, Arith, Item, MetaRequest, Request, Store, Verb, Want, Word, Write};
+use super::request::{Answer, Arith, Found, Item, MetaRequest, Request, Store, Verb, Want, Word, Write};
 use super::{Error, Written};
 use crate::Protocol;
 
@@ -32,6 +32,8 @@ pub(super) struct Expected {
     opaque: u32,
     /// How much of each key in the queue is the fleet's namespace.
     namespace_bytes: usize,
+    /// Each key's answer is told to its taker as it comes.
+    is_told: bool,
     so_far: SoFar,
 }
 
@@ -98,7 +100,31 @@ pub(super) enum Read {
 
 impl Expected {
     fn new(kind: Kind, want: Want, keys_left: usize, opaque: u32) -> Expected {
-        Expected { kind, want, keys_left: keys_left as u32, opaque, namespace_bytes: 0, so_far: SoFar::Nothing }
+        let (keys_left, so_far) = (keys_left as u32, SoFar::Nothing);
+        Expected { kind, want, keys_left, opaque, namespace_bytes: 0, is_told: false, so_far }
+    }
+
+    /// Keys whose answers are told one by one, none so far.
+    pub(super) fn told(namespace: &[u8], want: Want, opaque: u32) -> Expected {
+        let namespace_bytes = namespace.len();
+        Expected { namespace_bytes, is_told: true, ..Expected::new(Kind::Items, want, 0, opaque) }
+    }
+
+    /// Adds a key that is told.
+    #[inline]
+    pub(super) fn add_key(&mut self) {
+        self.keys_left += 1;
+    }
+
+    /// The keys whose answers are told and have not come, and how; `None` where answers are not told.
+    #[inline]
+    pub(super) fn to_tell(&self) -> Option<(usize, Want)> {
+        self.is_told.then_some((self.keys_left as usize, self.want))
+    }
+
+    /// How much of each key is the fleet's namespace.
+    pub(super) fn namespace_bytes(&self) -> usize {
+        self.namespace_bytes
     }
 
     /// A run of quiet writes and its barrier.
@@ -119,15 +145,17 @@ impl Expected {
     }
 
     /// Puts the item of the key in front of the queue, or its absence, where it belongs.
-    fn place(&mut self, keys: &mut KeyQueue, item: Option<Item>) {
+    #[inline]
+    fn place(&mut self, keys: &mut KeyQueue, found: Option<Found<'_>>) {
         keys.pop();
         self.keys_left -= 1;
         match &mut self.so_far {
-            SoFar::Items(items) => items.push(item),
+            _ if self.is_told => keys.tell(Ok(found)),
+            SoFar::Items(items) => items.push(found.map(Item::from)),
             SoFar::Refused(_) => {}
             so_far => {
-                if let Some(item) = item {
-                    *so_far = SoFar::Item(item);
+                if let Some(found) = found {
+                    *so_far = SoFar::Item(found.into());
                 }
             }
         }
@@ -135,9 +163,14 @@ impl Expected {
 
     /// Notes that the key in front of the queue was refused, of several that are answered one by one.
     fn refuse(&mut self, keys: &mut KeyQueue, line: &[u8]) {
-        self.so_far = SoFar::Refused(String::from_utf8_lossy(line).into());
+        let line: Arc<str> = String::from_utf8_lossy(line).into();
         keys.pop();
         self.keys_left -= 1;
+        if self.is_told {
+            keys.tell(Err(&Error::Refused { server: keys.server.clone(), line }));
+        } else {
+            self.so_far = SoFar::Refused(line);
+        }
     }
 
     /// What has come of a retrieval.
@@ -237,6 +270,31 @@ fn encode_plain(
         Protocol::Text => text::encode(out, keys, opaque, request),
         Protocol::Meta => meta::encode(out, keys, opaque, request),
         Protocol::Binary => binary::encode(out, keys, opaque, request),
+    }
+}
+
+/// Appends one key of a retrieval, whole or not at all, with the namespace in front of it. `joins`: the request in front of
+/// it is a retrieval that wants the same and may have more keys.
+#[inline]
+pub(super) fn encode_key(
+    (protocol, namespace): (Protocol, &[u8]),
+    out: &mut Vec<u8>,
+    keys: &mut KeyQueue,
+    (opaque, joins): (u32, bool),
+    key: &[u8],
+    want: Want,
+) -> Result<(), Error> {
+    let named;
+    let key = if namespace.is_empty() {
+        key
+    } else {
+        named = [namespace, key].concat();
+        &named
+    };
+    match protocol {
+        Protocol::Text => text::key(out, keys, key, want, joins),
+        Protocol::Meta => meta::get(out, keys, key, want, None),
+        Protocol::Binary => binary::get(out, keys, key, None, opaque),
     }
 }
 

@@ -1,13 +1,12 @@
 //! Text requests, and the answers to text and meta requests, which one parser reads.
 
-use bytes::Bytes;
 use nuthatch_proto::ascii;
 use nuthatch_proto::client::reply::{self, Reply};
-use nuthatch_proto::client::{Step, text};
+use nuthatch_proto::client::{Step, check_text_key, text};
 
 use super::{Expected, Kind, Read, SoFar, broken, meta, refusal, unexpected, unsupported, write_kind, written};
 use crate::client::keys::KeyQueue;
-use crate::client::request::{Answer, Arith, Item, Request, Store, Ttl, Verb, Want, Write};
+use crate::client::request::{Answer, Arith, Found, Marks, Request, Store, Ttl, Verb, Want, Write};
 use crate::client::{Error, Written};
 
 pub(super) fn encode(
@@ -71,6 +70,24 @@ fn retrieve(out: &mut Vec<u8>, keys: &[&[u8]], want: Want, touch: Option<i32>) -
     }?)
 }
 
+/// One key of a retrieval; with `joins` behind the line's others.
+#[inline]
+pub(super) fn key(out: &mut Vec<u8>, keys: &mut KeyQueue, key: &[u8], want: Want, joins: bool) -> Result<(), Error> {
+    if joins {
+        check_text_key(key)?;
+        out.truncate(out.len() - LINE_END.len());
+        out.push(b' ');
+        out.extend_from_slice(key);
+        out.extend_from_slice(LINE_END);
+    } else {
+        retrieve(out, &[key], want, None)?;
+    }
+    keys.push(key);
+    Ok(())
+}
+
+const LINE_END: &[u8] = b"\r\n";
+
 pub(super) fn write(out: &mut Vec<u8>, write: &Write<'_>, noreply: bool) -> Result<(), Error> {
     match *write {
         Write::Store(Store { verb, key, value, flags, exptime, cas }) => {
@@ -111,13 +128,9 @@ pub(super) fn read(expected: &mut Expected, keys: &mut KeyQueue, buf: &[u8], one
             // Hits come in the order of the keys, and misses not at all.
             while expected.keys_left > 0 {
                 if keys.front() == hit.key {
-                    let item = Item {
-                        value: Bytes::copy_from_slice(hit.value),
-                        flags: hit.flags,
-                        cas: hit.cas.unwrap_or(0),
-                        ttl: Ttl::Unknown,
-                    };
-                    expected.place(keys, Some(item));
+                    let (value, flags, cas) = (hit.value, hit.flags, hit.cas.unwrap_or(0));
+                    let (ttl, marks) = (Ttl::Unknown, Marks::default());
+                    expected.place(keys, Some(Found { value, flags, cas, ttl, marks }));
                     return Read::Part(used);
                 }
                 if expected.kind == Kind::Item {
