@@ -33,13 +33,21 @@ const SPARE_MAX: usize = 64;
 pub(crate) enum Claim {
     /// It reads this key, by its hash.
     Reads(u64),
-    /// It may change this key.
+    /// It may change this key, or shows what was done with it.
     Writes(u64),
     /// It may change every key.
     All,
 }
 
 impl Claim {
+    /// Of a request whose answer depends on what else is asked of the same key.
+    pub(crate) fn alone(self) -> Claim {
+        match self {
+            Claim::Reads(hash) => Claim::Writes(hash),
+            claim => claim,
+        }
+    }
+
     /// Whether one may begin while the other is under way: their order must not be seen.
     fn meets(self, other: Claim) -> bool {
         match (self, other) {
