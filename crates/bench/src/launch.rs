@@ -72,15 +72,19 @@ impl Drop for Launched {
 }
 
 /// Whether a server answers there. A connection alone proves little: the kernel takes it before anyone accepts. Any answer
-/// will do, a refusal too, since not all that is measured is a memcached; the empty line is for those that speak HTTP.
+/// will do, a refusal too, since not all that is measured is a memcached. Those that speak HTTP wait for an empty line, which
+/// some others do not bear, so it is said to those alone that do not answer without it.
 fn answers(address: &Address) -> bool {
-    fn ask(mut stream: impl Read + Write) -> bool {
-        stream.write_all(b"version\r\n\r\n").is_ok() && stream.read(&mut [0; 64]).is_ok_and(|received| received > 0)
+    const PATIENCE: Option<Duration> = Some(Duration::from_millis(100));
+    fn ask(mut stream: impl Read + Write, question: &[u8]) -> bool {
+        stream.write_all(question).is_ok() && stream.read(&mut [0; 64]).is_ok_and(|received| received > 0)
     }
-    match address {
-        Address::Tcp(text) => TcpStream::connect(text).is_ok_and(ask),
-        Address::Unix(path) => UnixStream::connect(path).is_ok_and(ask),
-    }
+    [b"version\r\n".as_slice(), b"version\r\n\r\n"].into_iter().any(|question| match address {
+        Address::Tcp(text) => TcpStream::connect(text)
+            .is_ok_and(|stream| stream.set_read_timeout(PATIENCE).is_ok() && ask(stream, question)),
+        Address::Unix(path) => UnixStream::connect(path)
+            .is_ok_and(|stream| stream.set_read_timeout(PATIENCE).is_ok() && ask(stream, question)),
+    })
 }
 
 /// A TCP address of this machine that nobody listens on.

@@ -220,6 +220,8 @@ fn the_comparison_measures_every_part_and_writes_it_down() {
     assert!(!page.contains(dir.path().to_str().unwrap()), "commands name no place of this machine");
     let mut written: Vec<_> = std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     written.sort();
+    // Pages are measured where there is a wrk.
+    written.retain(|name| name != "pages.svg");
     assert_eq!(written.len(), 5, "a page and four pictures: {written:?}");
     assert_eq!(written[1..], ["cpu.svg", "items.svg", "misses.svg", "outage.svg"]);
     let outage = std::fs::read_to_string(out.join("outage.svg")).unwrap();

@@ -61,7 +61,7 @@ pub(crate) struct Settings {
     /// make what is filled and replayed N times smaller, to try the comparison itself
     #[arg(long, value_name = "N", default_value = "1", value_parser = number::<u32>(1..=1000))]
     shrink: u32,
-    /// of cpu,throughput,latency,items,traces,change,expiry,start,drupal,reference,fleet,pages,rows, such as cpu,traces
+    /// of cpu,throughput,latency,items,traces,change,expiry,start,drupal,reference,fleet,pages,rows, such as cpu
     #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = part)]
     only: Vec<String>,
     /// databases of rows: some of sqlite,mariadb,postgres, such as sqlite; left out: those installed

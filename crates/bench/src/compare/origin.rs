@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::failure::Failure;
 
@@ -63,11 +63,12 @@ fn serve(mut stream: &TcpStream, asked: &Mutex<HashMap<String, u64>>) {
         }
         let bytes = path.split('/').nth(1).and_then(|bytes| bytes.parse().ok()).unwrap_or(0);
         *lock(asked).entry(path).or_default() += 1;
-        // Bytes that nobody would compress, of a type that nobody would.
+        // Bytes that nobody would compress, of a type that nobody would. Squid keeps nothing that has no date.
         let body = vec![b'x'; bytes];
+        let date = httpdate::fmt_http_date(SystemTime::now());
         let head = format!(
             "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nCache-Control: max-age=3600\r\n\
-             Content-Length: {bytes}\r\n\r\n"
+             Date: {date}\r\nContent-Length: {bytes}\r\n\r\n"
         );
         if stream.write_all(&[head.as_bytes(), &body].concat()).is_err() {
             return;
