@@ -244,7 +244,7 @@ memcached_source() {
 # A judge of HTTP/2 servers.
 h2spec() {
     mkdir -p "$clients/go"
-    GOFLAGS= GOBIN="$clients/go" go install "github.com/summerwind/h2spec/cmd/h2spec@$(cat "$root/clients/go/h2spec.txt")"
+    GOFLAGS=-mod=readonly go build -C "$root/clients/go/h2spec" -buildvcs=false -o "$clients/go/h2spec" github.com/summerwind/h2spec/cmd/h2spec
 }
 
 install_clients() {
@@ -257,7 +257,7 @@ install_clients() {
     once "node clients" "$root/clients/node/package.json" -- node_clients
     once "java clients" "$root/clients/java/pom.xml" "$root"/clients/java/src/main/java/*.java -- java_clients
     once "go clients" "$root/clients/go/go.mod" "$root/clients/go/go.sum" "$root"/clients/go/*.go -- go_clients
-    once "h2spec" "$root/clients/go/h2spec.txt" -- h2spec
+    once "h2spec" "$root/clients/go/h2spec/go.mod" "$root/clients/go/h2spec/go.sum" -- h2spec
 }
 
 case $what in
