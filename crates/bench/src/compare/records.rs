@@ -1,4 +1,4 @@
-//! Records of a database in the four ways of the Banja Luka paper (see [`crate::records`]), on each database there is.
+//! Records of a database in the four ways of the Banja Luka paper (see [`mod@crate::records`]), on each database there is.
 //!
 //! The databases are started here, each with its default durability, on UNIX sockets, and so is everything else: no way is slower
 //! for going over a network that another does not take.
