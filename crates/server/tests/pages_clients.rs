@@ -6,6 +6,8 @@ mod common;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use common::pages::{Http, pages_of, serve, settings_with};
 use common::program::Program;
@@ -109,22 +111,21 @@ fn h2spec_finds_nothing_wrong() {
         println!("skipped: h2spec is not installed; scripts/install-test-deps.sh builds it where Go is");
         return;
     }
-    let origin = Origin::start(|_, answer| answer.reply("200 OK", &["Cache-Control: max-age=600"], "page"));
+    // It takes an answer that is on its way for one to what it sends meanwhile, so none is on its way that soon.
+    let origin = Origin::start(|_, answer| {
+        thread::sleep(Duration::from_millis(50));
+        answer.reply("200 OK", &["Cache-Control: no-store"], "page");
+    });
     let server = serve(&[&origin]);
     let port = address(&server, 1).port().to_string();
-    // All but 3.5/2: what does not begin as HTTP/2 on a port that speaks both is HTTP/1, and refused as such before it is closed;
-    // and 5.1/8 and 9, which take an answer that is on its way before their reset arrives for one to what follows that.
-    let states: Vec<String> =
-        (1..=13).filter(|case| !matches!(case, 8 | 9)).map(|case| format!("http2/5.1/{case}")).collect();
-    let sections =
-        ["generic", "hpack", "http2/3.5/1", "http2/4", "http2/5.1.1", "http2/5.1.2", "http2/5.3", "http2/5.4"];
-    let more = ["http2/5.5", "http2/6", "http2/7", "http2/8", "-h", "127.0.0.1", "-p", &port, "-o", "10"];
-    let states: Vec<&str> = states.iter().map(String::as_str).collect();
-    let output = run(h2spec, &[&states[..], &sections, &more].concat());
+    // All but 3.5/2: what does not begin as HTTP/2 on a port that speaks both is HTTP/1, and refused as such before it is closed.
+    let sections = ["generic", "hpack", "http2/3.5/1", "http2/4", "http2/5", "http2/6", "http2/7", "http2/8"];
+    let more = ["-h", "127.0.0.1", "-p", &port, "-o", "10"];
+    let output = run(h2spec, &[&sections[..], &more].concat());
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said.contains(" 0 failed") && output.status.success(), "{said}");
     let passed = said.split_once(" passed").and_then(|(before, _)| before.rsplit(' ').next()?.parse().ok());
-    assert!(passed.is_some_and(|passed: u32| passed >= 140), "{said}");
+    assert!(passed.is_some_and(|passed: u32| passed >= 142), "{said}");
 }
 
 #[test]
