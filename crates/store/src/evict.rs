@@ -84,8 +84,10 @@ impl Store {
             return true;
         }
         let census = self.log.census();
+        self.heed_age(&census);
         let [probation, main] = census.sealed;
-        let first = if probation * SHARE_DENOMINATOR > census.held * PROBATION_SHARE || main == 0 {
+        let is_full = probation * SHARE_DENOMINATOR > census.held * PROBATION_SHARE;
+        let first = if is_full && !self.age.is_left_behind() || main == 0 {
             [Queue::Probation, Queue::Main]
         } else {
             [Queue::Main, Queue::Probation]
@@ -156,6 +158,7 @@ impl Store {
     fn empty(&self, id: u32, keep: Keep, lane: &mut Lane, counters: &Counters, now: Seconds) -> bool {
         let from = self.log.segment(id).queue();
         let mut stuck = false;
+        let is_left_behind = self.age.is_left_behind();
         let (mut seen_bytes, mut seen_records) = (0, 0);
         self.each_record(id, |place, record| {
             if stuck {
@@ -172,7 +175,9 @@ impl Store {
             seen_records += 1;
             let kept = match keep {
                 Keep::All => Some((from, entry.rank)),
-                Keep::Hit | Keep::HitIfRoom => self.policy.keep(from, entry.rank, record.record_bytes(), place.0),
+                Keep::Hit | Keep::HitIfRoom => {
+                    self.policy.keep(from, entry.rank, record.record_bytes(), place.0, is_left_behind)
+                }
             };
             let Some((queue, rank)) = kept else {
                 self.drop_evicted(&mut shard, entry, &record, from, counters);
@@ -196,15 +201,21 @@ impl Store {
         });
         if keep != Keep::All && from == Queue::Main {
             self.policy.passed(seen_bytes, seen_records);
+            self.main_passed();
         }
         if keep == Keep::All && !stuck {
             counters.compactions.add(1);
         }
         // What stays, the end of a live value, or a record of which somebody else is just reporting the death.
+        self.put_back(id);
+        !stuck
+    }
+
+    /// Puts a claimed segment back, or retires it if nothing in it lives.
+    pub(crate) fn put_back(&self, id: u32) {
         if self.log.segment(id).is_dead() || self.log.unclaim(id) {
             self.log.retire(id, &self.epochs);
         }
-        !stuck
     }
 
     /// Copies a record of a claimed segment to a queue's end. True: done, or it died meanwhile.

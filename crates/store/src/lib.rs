@@ -48,6 +48,8 @@ pub(crate) const TAGS_MAX: usize = 8;
 /// The longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 250;
 
+#[cfg(not(loom))]
+mod age;
 mod arena;
 mod epoch;
 #[cfg(not(loom))]

@@ -1,7 +1,8 @@
 //! The store: its parts put together, its handles, and what every operation needs of them.
 //!
-//! Owns the parts and the order in which they are used: lane, then shard, then the log's list. Operations live in the
-//! modules beside this one (`read`, `write`, `arith`, `delete`, `meta`, `touch`, `scan`), eviction in `evict`.
+//! Owns the parts and the order in which they are used: lane, then the judgement of `age`, then shard, then the log's
+//! list. Operations live in the modules beside this one (`read`, `write`, `arith`, `delete`, `meta`, `touch`, `scan`),
+//! eviction in `evict`.
 //!
 //! What never happens here: reading a clock (seconds are passed in), knowing a protocol, using a file but through `file`.
 
@@ -17,6 +18,7 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
 
 use crate::{
     KEY_BYTES_MAX, NEVER, Seconds,
+    age::Age,
     epoch::{Epochs, Reader},
     file::{Memory, MemoryFile},
     forget::Forgets,
@@ -164,6 +166,7 @@ pub struct Store {
     pub(crate) log: Log,
     pub(crate) epochs: Epochs,
     pub(crate) policy: Policy,
+    pub(crate) age: Age,
     pub(crate) forgets: Forgets,
     lanes: Mutex<Vec<Arc<Padded<Mutex<Lane>>>>>,
     blocks: Blocks,
@@ -269,6 +272,7 @@ impl Store {
             log,
             epochs: Epochs::new(),
             policy,
+            age: Age::new(),
             lanes: Mutex::new(Vec::new()),
             blocks: Blocks::default(),
             flush_at: AtomicU32::new(flush_at),
