@@ -2,8 +2,8 @@
 //!
 //! Owns the answers of one connection by *tickets*, numbers that are given out in the order in which the connection will
 //! want them, and whom to wake. An answer is put in by whoever has it, on any thread, for a moment under the inbox's lock;
-//! small values are copied into one buffer, so that an answer costs no memory of its own. Nothing here waits, and no lock
-//! is taken while this one is held.
+//! small values are copied into one buffer, so that an answer costs no memory of its own. Nothing here waits. Who fetches may
+//! hold the flights' lock when it takes this one, never the other way round.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
