@@ -13,6 +13,7 @@ use nuthatch_proto::WireError;
 use nuthatch_proto::ascii::{self, KeyStep, Parsed, Request, reply};
 use nuthatch_proto::binary::{self, Command};
 use nuthatch_proto::meta::KEY_SCRATCH;
+use smallvec::SmallVec;
 
 use super::session::{BUFFERED_VALUE_BYTES_MAX, Pause, Phase, Session, Step, observe_answer, observe_line};
 use super::value::{ValueBuffer, ValueInProgress, ValuePlace};
@@ -23,6 +24,7 @@ use crate::exec::text_get::Lookup;
 use crate::exec::tiered::{self, Target};
 use crate::exec::{Exec, binary as binary_exec};
 use crate::log::Level;
+use crate::tier::KEYS_TOGETHER_MAX;
 use crate::tier::read::Sees;
 
 /// What a storage request is, of whatever protocol.
@@ -206,7 +208,7 @@ impl Session {
             exec.out.bytes.extend_from_slice(reply::END);
             return Step::Used(line_bytes);
         }
-        let mut together: Vec<&[u8]> = Vec::new();
+        let mut together: SmallVec<[&[u8]; KEYS_TOGETHER_MAX]> = SmallVec::new();
         let together = if next.is_none() {
             &[first][..]
         } else {
@@ -239,7 +241,7 @@ impl Session {
         let (live, lookup, exptime, checked) = (Arc::clone(&state.live), state.lookup, state.exptime, state.checked);
         let mut line = state.keys;
         let mut exec = exec.under(&live);
-        let mut together: Vec<&[u8]> = Vec::new();
+        let mut together: SmallVec<[&[u8]; KEYS_TOGETHER_MAX]> = SmallVec::new();
         let (mut at, mut keys_most) = (0, 1);
         let mut ends = None;
         while together.len() < keys_most {

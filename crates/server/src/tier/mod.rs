@@ -47,7 +47,7 @@ const TYPICAL_BYTES_FIRST: u64 = 4 * 1024;
 const FETCH_BYTES_AIM: u64 = 1024 * 1024;
 
 /// Keys asked for together at most.
-const FETCH_KEYS_MAX: u64 = 64;
+pub(crate) const KEYS_TOGETHER_MAX: usize = 64;
 
 /// One pool's tier. A reload that changes anything of it makes another.
 pub(crate) struct Tier {
@@ -173,7 +173,7 @@ impl Tier {
     /// How many keys to ask for together.
     pub(crate) fn fetch_keys_max(&self) -> usize {
         let typical = self.typical_bytes.load(Ordering::Relaxed).max(1);
-        (FETCH_BYTES_AIM / typical).clamp(1, FETCH_KEYS_MAX) as usize
+        (FETCH_BYTES_AIM / typical).clamp(1, KEYS_TOGETHER_MAX as u64) as usize
     }
 
     fn note_length(&self, bytes: usize) {

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::task::Context;
 
 use nuthatch_store::{Handle, Seconds};
+use smallvec::SmallVec;
 
 use super::flights::Joined;
-use super::{Tier, Waiter, item_of};
+use super::{KEYS_TOGETHER_MAX, Tier, Waiter, item_of};
 use crate::backend::inbox::{Answers, Asked, Inbox, Shown, Wants, given_up};
 use crate::backend::{Fetched, Marks, Refusal};
 use crate::counters::TierCounter;
@@ -89,7 +90,7 @@ impl Reads {
             }
             return;
         }
-        let mut asked: Vec<Asked<'_>> = Vec::with_capacity(keys.len());
+        let mut asked: SmallVec<[Asked<'_>; KEYS_TOGETHER_MAX]> = SmallVec::new();
         let mut asked_of: Option<&Arc<Tier>> = None;
         for &key in keys {
             let Some((tier, ticket)) = self.look(exec, &live, key, sees) else { continue };
