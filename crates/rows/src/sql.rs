@@ -39,6 +39,18 @@ impl Quote {
     }
 }
 
+/// A statement on a table, whatever the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Shape {
+    Select { rows: usize, lock: bool },
+    Range { from: Option<bool>, to: Option<bool> },
+    Insert { rows: usize },
+    Update,
+    Upsert { rows: usize },
+    Delete { rows: usize },
+    Purge { expired: bool },
+}
+
 /// The statements on one table.
 #[derive(Clone, Debug)]
 pub(crate) struct Statements {
@@ -60,6 +72,18 @@ impl Statements {
             others: layout.columns().skip(keys.len()).map(|column| quote.name(&column.name)).collect(),
             keys,
             expiry: layout.expiry.as_ref().map(|column| quote.name(&column.name)),
+        }
+    }
+
+    pub(crate) fn text(&self, shape: Shape) -> String {
+        match shape {
+            Shape::Select { rows, lock } => self.select(rows, lock),
+            Shape::Range { from, to } => self.range(from, to),
+            Shape::Insert { rows } => self.insert(rows),
+            Shape::Update => self.update(),
+            Shape::Upsert { rows } => self.upsert(rows),
+            Shape::Delete { rows } => self.delete(rows),
+            Shape::Purge { expired } => self.purge(expired),
         }
     }
 

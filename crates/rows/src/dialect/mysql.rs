@@ -6,11 +6,12 @@
 //!
 //! Errors by number: MySQL's "Server Error Message Reference", MariaDB's "MariaDB Error Codes".
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, Opts, OptsBuilder, Params, SslOpts, Value};
+use mysql_async::{Conn, Opts, OptsBuilder, Params, SslOpts, Statement, Value};
 
 use super::drive::Drive;
 use crate::authorities;
@@ -20,11 +21,10 @@ use crate::layout::{Described, Layout, Row};
 use crate::link::{Bounds, Dialect, Fault, Link};
 use crate::settings::{Settings, Tls};
 use crate::shared::Shared;
-use crate::sql::{Quote, Statements};
+use crate::sql::{Quote, Shape, Statements};
 
-/// Rows in one statement at most; each number of rows is a statement of its own, which stays prepared.
+/// Rows in one statement at most; each number of rows is a statement of its own, which stays prepared as long as its connection.
 const ROWS_MAX: usize = 64;
-const PREPARED_MAX: usize = 320;
 
 pub(crate) struct Mysql {
     opts: Opts,
@@ -35,7 +35,8 @@ pub(crate) struct Mysql {
 impl Mysql {
     pub(crate) fn new(settings: &Settings) -> Result<Mysql, Error> {
         let budget = settings.timeout / 2;
-        let opts = Opts::from(opts(settings)?.setup(vec![
+        // Statements are kept prepared here, where they are found without their texts.
+        let opts = Opts::from(opts(settings)?.stmt_cache_size(0).setup(vec![
             "SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')".to_owned(),
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned(),
             format!("SET SESSION innodb_lock_wait_timeout = {}", budget.as_secs().max(1)),
@@ -64,7 +65,6 @@ pub(crate) fn opts(settings: &Settings) -> Result<OptsBuilder, Error> {
         .db_name(Some(database.database()))
         .socket(database.parameter("socket"))
         .prefer_socket(false)
-        .stmt_cache_size(PREPARED_MAX)
         // An update that changes nothing found its row all the same.
         .client_found_rows(true)
         .ssl_opts(ssl))
@@ -80,7 +80,8 @@ impl Dialect for Mysql {
                 away(why)
             }
         })?;
-        Ok(Box::new(MysqlLink { conn, drive, settings: self.settings.clone(), layout: None }))
+        let settings = self.settings.clone();
+        Ok(Box::new(MysqlLink { conn, drive, settings, prepared: HashMap::new(), layout: None }))
     }
 
     fn upserts(&self, layout: &Layout) -> bool {
@@ -100,24 +101,39 @@ struct MysqlLink {
     conn: Conn,
     drive: Drive,
     settings: Settings,
-    layout: Option<(Arc<Layout>, Arc<Statements>)>,
+    prepared: HashMap<Shape, Statement>,
+    layout: Option<(Arc<Layout>, Statements)>,
 }
 
 impl MysqlLink {
-    fn ready(&self) -> Result<(Arc<Layout>, Arc<Statements>), Fault> {
-        self.layout.clone().ok_or_else(|| Fault::Refused("no mapping yet".to_owned()))
+    fn layout(&self) -> Result<Arc<Layout>, Fault> {
+        let (layout, _) = self.layout.as_ref().ok_or_else(no_mapping)?;
+        Ok(Arc::clone(layout))
     }
 
-    fn rows(&mut self, layout: &Layout, text: String, values: Vec<Value>) -> Result<Vec<Row>, Fault> {
+    fn statement(&mut self, shape: Shape) -> Result<Statement, Fault> {
+        if let Some(statement) = self.prepared.get(&shape) {
+            return Ok(statement.clone());
+        }
+        let (_, statements) = self.layout.as_ref().ok_or_else(no_mapping)?;
+        let (conn, text) = (&mut self.conn, statements.text(shape));
+        let statement = self.drive.wait(async { conn.prep(text).await.map_err(fault) })?;
+        self.prepared.insert(shape, statement.clone());
+        Ok(statement)
+    }
+
+    fn rows(&mut self, shape: Shape, values: Vec<Value>) -> Result<Vec<Row>, Fault> {
+        let (layout, statement) = (self.layout()?, self.statement(shape)?);
         let conn = &mut self.conn;
         let rows: Vec<mysql_async::Row> =
-            self.drive.wait(async { conn.exec(text, Params::Positional(values)).await.map_err(fault) })?;
+            self.drive.wait(async { conn.exec(statement, Params::Positional(values)).await.map_err(fault) })?;
         Ok(rows.into_iter().map(|row| layout.row(row.unwrap().into_iter().map(cell).collect())).collect())
     }
 
-    fn execute(&mut self, text: &str, values: Vec<Value>) -> Result<u64, Fault> {
+    fn execute(&mut self, shape: Shape, values: Vec<Value>) -> Result<u64, Fault> {
+        let statement = self.statement(shape)?;
         let conn = &mut self.conn;
-        self.drive.wait(async { conn.exec_drop(text, Params::Positional(values)).await.map_err(fault) })?;
+        self.drive.wait(async { conn.exec_drop(statement, Params::Positional(values)).await.map_err(fault) })?;
         Ok(self.conn.affected_rows())
     }
 
@@ -127,14 +143,27 @@ impl MysqlLink {
     }
 
     /// One statement for as many rows as it may hold.
-    fn chunks(&mut self, rows: &[Row], text: impl Fn(&Statements, usize) -> String) -> Result<(), Fault> {
-        let (layout, statements) = self.ready()?;
+    fn chunks(&mut self, rows: &[Row], shape: impl Fn(usize) -> Shape) -> Result<(), Fault> {
+        let layout = self.layout()?;
         for rows in rows.chunks(ROWS_MAX) {
-            let values = rows.iter().flat_map(|row| layout.cells(row).map(|cell| value(&cell)).collect::<Vec<_>>());
-            self.execute(&text(&statements, rows.len()), values.collect())?;
+            let cells = rows.iter().flat_map(|row| layout.cells(row));
+            let values = cells.map(|cell| value(&cell)).collect();
+            self.execute(shape(rows.len()), values)?;
         }
         Ok(())
     }
+}
+
+fn no_mapping() -> Fault {
+    Fault::Refused("no mapping yet".to_owned())
+}
+
+fn insert(rows: usize) -> Shape {
+    Shape::Insert { rows }
+}
+
+fn upsert(rows: usize) -> Shape {
+    Shape::Upsert { rows }
 }
 
 impl Link for MysqlLink {
@@ -177,7 +206,7 @@ impl Link for MysqlLink {
     }
 
     fn prepare(&mut self, layout: &Arc<Layout>) {
-        self.layout = Some((Arc::clone(layout), Arc::new(Statements::new(Quote::Back, layout))));
+        self.layout = Some((Arc::clone(layout), Statements::new(Quote::Back, layout)));
     }
 
     fn check(&mut self) -> Result<(), Fault> {
@@ -186,24 +215,22 @@ impl Link for MysqlLink {
     }
 
     fn read(&mut self, keys: &[Vec<Cell>], lock: bool) -> Result<Vec<Row>, Fault> {
-        let (layout, statements) = self.ready()?;
         let mut rows = Vec::with_capacity(keys.len());
         for keys in keys.chunks(ROWS_MAX) {
-            rows.append(&mut self.rows(&layout, statements.select(keys.len(), lock), values(keys))?);
+            rows.append(&mut self.rows(Shape::Select { rows: keys.len(), lock }, values(keys))?);
         }
         Ok(rows)
     }
 
     fn range(&mut self, bounds: &Bounds) -> Result<Vec<Row>, Fault> {
-        let (layout, statements) = self.ready()?;
         let mut values: Vec<Value> =
             [&bounds.from, &bounds.to].into_iter().flatten().map(|(cell, _)| value(cell)).collect();
-        if layout.expiry.is_some() {
+        if self.layout()?.expiry.is_some() {
             values.push(bounds.now.into());
         }
         values.push(bounds.limit.into());
         let inclusive = |bound: &Option<(Cell, bool)>| bound.as_ref().map(|(_, inclusive)| *inclusive);
-        self.rows(&layout, statements.range(inclusive(&bounds.from), inclusive(&bounds.to)), values)
+        self.rows(Shape::Range { from: inclusive(&bounds.from), to: inclusive(&bounds.to) }, values)
     }
 
     fn begin(&mut self) -> Result<(), Fault> {
@@ -211,29 +238,28 @@ impl Link for MysqlLink {
     }
 
     fn insert(&mut self, rows: &[Row]) -> Result<(), Fault> {
-        self.chunks(rows, Statements::insert)
+        self.chunks(rows, insert)
     }
 
     fn update(&mut self, rows: &[Row]) -> Result<(), Fault> {
-        let (layout, statements) = self.ready()?;
+        let layout = self.layout()?;
         if rows.len() > 1 && upserts(&layout) {
-            return self.chunks(rows, Statements::upsert);
+            return self.chunks(rows, upsert);
         }
-        let text = statements.update();
         for row in rows {
             let mut values: Vec<Value> = layout.cells(row).map(|cell| value(&cell)).collect();
             values.rotate_left(layout.key.len());
-            self.execute(&text, values)?;
+            self.execute(Shape::Update, values)?;
         }
         Ok(())
     }
 
     fn upsert(&mut self, rows: &[Row]) -> Result<(), Fault> {
         if rows.len() <= ROWS_MAX {
-            return self.chunks(rows, Statements::upsert);
+            return self.chunks(rows, upsert);
         }
         self.begin()?;
-        match self.chunks(rows, Statements::upsert) {
+        match self.chunks(rows, upsert) {
             Ok(()) => self.commit(),
             Err(fault) => {
                 if matches!(fault, Fault::Row(_) | Fault::Refused(_) | Fault::Conflict(_)) {
@@ -245,17 +271,15 @@ impl Link for MysqlLink {
     }
 
     fn delete(&mut self, keys: &[Vec<Cell>]) -> Result<(), Fault> {
-        let (_, statements) = self.ready()?;
         for keys in keys.chunks(ROWS_MAX) {
-            self.execute(&statements.delete(keys.len()), values(keys))?;
+            self.execute(Shape::Delete { rows: keys.len() }, values(keys))?;
         }
         Ok(())
     }
 
     fn purge(&mut self, limit: u32, expired_by: Option<i64>) -> Result<u64, Fault> {
-        let (_, statements) = self.ready()?;
         let values = expired_by.map(Value::from).into_iter().chain([limit.into()]).collect();
-        self.execute(&statements.purge(expired_by.is_some()), values)
+        self.execute(Shape::Purge { expired: expired_by.is_some() }, values)
     }
 
     fn commit(&mut self) -> Result<(), Fault> {

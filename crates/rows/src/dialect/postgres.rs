@@ -1,7 +1,8 @@
 //! PostgreSQL, and what speaks its protocol (CockroachDB, YugabyteDB).
 //!
 //! Any number of rows is one statement with one parameter for each column, an array: `unnest` makes rows of them again. So one
-//! prepared statement serves every size. Rows that are to be changed are locked by `SELECT ... FOR UPDATE` first.
+//! prepared statement serves every size; a plain set of one row has its own, which is cheaper to run. Rows that are
+//! to be changed are locked by `SELECT ... FOR UPDATE` first.
 //!
 //! Errors by their class: "PostgreSQL Error Codes", appendix A of its manual.
 
@@ -130,6 +131,7 @@ struct Texts {
     insert: Arc<str>,
     update: Arc<str>,
     upsert: Arc<str>,
+    upsert_one: Arc<str>,
     delete: Arc<str>,
     ranges: [Arc<str>; 9],
     purge: [Arc<str>; 2],
@@ -175,7 +177,10 @@ impl Texts {
             [_] => format!("DELETE FROM {table} AS t WHERE {condition}"),
             _ => format!("DELETE FROM {table} AS t USING {key_rows} WHERE {same}"),
         };
-        let insert = format!("INSERT INTO {table} ({}) SELECT {} FROM {all_rows}", names.join(", "), new.join(", "));
+        let into = format!("INSERT INTO {table} ({})", names.join(", "));
+        let insert = format!("{into} SELECT {} FROM {all_rows}", new.join(", "));
+        let one = layout.columns().enumerate().map(|(n, column)| format!("${}::{}", n + 1, wide(column)));
+        let insert_one = format!("{into} VALUES ({})", one.collect::<Vec<_>>().join(", "));
         let set = |value: &dyn Fn(usize) -> String| {
             let set = (keys.len()..names.len()).map(|n| format!("{} = {}", names[n], value(n)));
             set.collect::<Vec<_>>().join(", ")
@@ -183,7 +188,8 @@ impl Texts {
         // What is changed has the column's own type, as in an insert's assignment.
         let types: Vec<&str> = layout.columns().map(narrow).collect();
         let update = set(&|n| format!("n.c{n}::{}", types[n]));
-        let upsert = set(&|n| format!("excluded.{}", names[n]));
+        let upsert =
+            format!("ON CONFLICT ({}) DO UPDATE SET {}", keys.join(", "), set(&|n| format!("excluded.{}", names[n])));
         let expiry = layout.expiry.as_ref().map(|column| quote.name(&column.name));
         let range = |n: usize| {
             let bound = |sign: usize, less: &str, parameter: &str| {
@@ -215,7 +221,8 @@ impl Texts {
         let expired = expiry.as_ref().map(|expiry| format!(" WHERE {expiry} <> 0 AND {expiry} <= $1::int8"));
         Texts {
             select: [select(""), select(" FOR UPDATE OF t")],
-            upsert: Arc::from(format!("{insert} ON CONFLICT ({}) DO UPDATE SET {upsert}", keys.join(", "))),
+            upsert: Arc::from(format!("{insert} {upsert}")),
+            upsert_one: Arc::from(format!("{insert_one} {upsert}")),
             insert: Arc::from(insert),
             update: Arc::from(format!("UPDATE {table} AS t SET {update} FROM {all_rows} WHERE {same}")),
             delete: Arc::from(delete),
@@ -244,32 +251,31 @@ fn narrow(column: &Column) -> &'static str {
     }
 }
 
-/// A parameter: a cell, or the cells of one column as an array.
+/// A parameter that is the cells of one column as an array.
 fn parameter(column: &Column, cells: &[&Cell]) -> Box<dyn ToSql + Sync> {
     match column.kind {
         Kind::Integer { .. } => Box::new(cells.iter().map(|cell| cell.number::<i64>()).collect::<Vec<_>>()),
-        Kind::Binary { .. } => Box::new(
-            cells
-                .iter()
-                .map(|cell| if let Cell::Bytes(bytes) = cell { Some(bytes.clone()) } else { None })
-                .collect::<Vec<_>>(),
-        ),
-        _ => Box::new(
-            cells
-                .iter()
-                .map(|cell| if let Cell::Bytes(bytes) = cell { String::from_utf8(bytes.clone()).ok() } else { None })
-                .collect::<Vec<_>>(),
-        ),
+        Kind::Binary { .. } => Box::new(cells.iter().map(|cell| bytes(cell)).collect::<Vec<_>>()),
+        _ => Box::new(cells.iter().map(|cell| text(cell)).collect::<Vec<_>>()),
     }
 }
 
+/// A parameter that is one cell.
 fn single(column: &Column, cell: &Cell) -> Box<dyn ToSql + Sync> {
-    match (&column.kind, cell) {
-        (Kind::Integer { .. }, cell) => Box::new(cell.number::<i64>()),
-        (Kind::Binary { .. }, Cell::Bytes(bytes)) => Box::new(bytes.clone()),
-        (_, Cell::Bytes(bytes)) => Box::new(String::from_utf8_lossy(bytes).into_owned()),
-        (_, cell) => Box::new(cell.clone().into_field().map(|field| String::from_utf8_lossy(&field).into_owned())),
+    match column.kind {
+        Kind::Integer { .. } => Box::new(cell.number::<i64>()),
+        Kind::Binary { .. } => Box::new(bytes(cell)),
+        _ => Box::new(text(cell)),
     }
+}
+
+fn bytes(cell: &Cell) -> Option<Vec<u8>> {
+    if let Cell::Bytes(bytes) = cell { Some(bytes.clone()) } else { None }
+}
+
+/// Columns of text have been given no cells but of text.
+fn text(cell: &Cell) -> Option<String> {
+    bytes(cell).and_then(|bytes| String::from_utf8(bytes).ok())
 }
 
 type Parameters = Vec<Box<dyn ToSql + Sync>>;
@@ -419,6 +425,11 @@ impl Link for PostgresLink {
 
     fn upsert(&mut self, rows: &[Row]) -> Result<(), Fault> {
         let (layout, texts) = self.ready()?;
+        if let [row] = rows {
+            let cells = layout.cells(row);
+            let parameters = layout.columns().zip(cells).map(|(column, cell)| single(column, &cell)).collect();
+            return self.execute(&texts.upsert_one, &parameters).map(drop);
+        }
         self.write(&texts.upsert, &layout, rows)
     }
 
