@@ -18,9 +18,11 @@ const TOP: usize = 64;
 pub(super) fn class(who: Who) -> &'static str {
     match who {
         Who::Memcached | Who::Aside => "memcached",
-        Who::Nuthatch | Who::Objects => "nuthatch",
-        Who::Bare => "bare",
-        Who::Redis | Who::Squid | Who::Ideal | Who::Direct => "redis",
+        Who::Nuthatch => "nuthatch",
+        Who::Bare | Who::Objects => "bare",
+        Who::Redis | Who::Squid | Who::Ideal | Who::Text => "redis",
+        Who::Direct => "direct",
+        Who::Floor => "floor",
         Who::Nginx => "memcached",
         Who::Varnish => "bare",
         Who::Twemproxy => "twemproxy",
@@ -36,10 +38,12 @@ polyline { fill-opacity: 0; stroke-width: 2 }
 .ground { fill: #ffffff } .text { fill: #1f2328 } .figure { fill: #57606a }
 .memcached { fill: #8491a0 } .nuthatch { fill: #1a7f4b } .bare { fill: #57606a } .redis { fill: #c4473a }
 .twemproxy { fill: #c4473a; stroke: #c4473a } .router { fill: #57606a; stroke: #57606a } .tier { fill: #1a7f4b; stroke: #1a7f4b }
+.direct { fill: #0969da } .floor { fill: #9a6700 }
 @media (prefers-color-scheme: dark) {
 .ground { fill: #0d1117 } .text { fill: #e6edf3 } .figure { fill: #9aa5b1 }
 .memcached { fill: #6e7b8a } .nuthatch { fill: #3fb97c } .bare { fill: #b4bec9 } .redis { fill: #e5695c }
 .twemproxy { fill: #e5695c; stroke: #e5695c } .router { fill: #b4bec9; stroke: #b4bec9 } .tier { fill: #3fb97c; stroke: #3fb97c }
+.direct { fill: #4493f8 } .floor { fill: #d29922 }
 }
 </style>
 ";
@@ -91,9 +95,11 @@ pub(super) fn head(table: &Table, contenders: &Contenders, height: usize) -> Str
          <title>{title}</title>\n{STYLE}<rect class=\"ground\" width=\"{WIDTH}\" height=\"{height}\"/>\n\
          <text class=\"text\" x=\"12\" y=\"24\" font-size=\"16\" font-weight=\"bold\">{title}</text>\n"
     );
-    let mut x = LABEL;
-    for &who in &table.who {
-        let name = contenders.name(who);
+    let names: Vec<(Who, String)> = table.who.iter().map(|&who| (who, contenders.name(who))).collect();
+    let wide = |name: &String| 16 + 30 + name.len() * 7;
+    // Behind the rows' names, or from the left where they are many.
+    let mut x = LABEL.min(WIDTH.saturating_sub(names.iter().map(|(_, name)| wide(name)).sum())).max(12);
+    for (who, name) in names {
         let _ = writeln!(
             svg,
             "<rect class=\"{}\" x=\"{x}\" y=\"36\" width=\"11\" height=\"11\"/><text class=\"text\" x=\"{}\" y=\"46\">{}</text>",
@@ -101,7 +107,7 @@ pub(super) fn head(table: &Table, contenders: &Contenders, height: usize) -> Str
             x + 16,
             escape(&name)
         );
-        x += 16 + 30 + name.len() * 7;
+        x += wide(&name);
     }
     svg
 }

@@ -30,6 +30,10 @@ pub(crate) enum Who {
     Rows,
     /// Records in a database alone.
     Direct,
+    /// The same, asked by the texts of statements.
+    Text,
+    /// A round trip to a thread that has nothing to do.
+    Floor,
     /// Caches in front of a web site.
     Nginx,
     Varnish,
@@ -53,6 +57,8 @@ impl Who {
             Who::Aside => "S2 cache-aside",
             Who::Rows => "S3 rows",
             Who::Direct => "S4 database",
+            Who::Text => "S4 by text",
+            Who::Floor => "round trip",
             Who::Nginx => "nginx",
             Who::Varnish => "varnish",
             Who::Squid => "squid",
@@ -222,7 +228,7 @@ impl Contenders {
             Who::Twemproxy | Who::Router | Who::Tier | Who::Nginx | Who::Varnish | Who::Squid | Who::Ideal => {
                 unreachable!("what has a configuration file is started by `fronts` or `pages`")
             }
-            Who::Objects | Who::Aside | Who::Rows | Who::Direct => {
+            Who::Objects | Who::Aside | Who::Rows | Who::Direct | Who::Text | Who::Floor => {
                 unreachable!("ways to records are several servers, started by `records`")
             }
         }

@@ -1,4 +1,5 @@
-//! Records of a database in the four ways of the Banja Luka paper (see [`mod@crate::records`]), on each database there is.
+//! Records of a database in the four ways of the Banja Luka paper (see [`mod@crate::records`]), on each database there is, beside the
+//! database by the texts of statements and a bare round trip.
 //!
 //! The databases are started here, each with its default durability, on UNIX sockets, and so is everything else: no way is slower
 //! for going over a network that another does not take.
@@ -11,11 +12,11 @@ use nuthatch_testkit::database::Database;
 use super::Settings;
 use super::contenders::{Contenders, Place, Server, Start, Who};
 use super::measure::{Bench, Rounds};
-use super::write::{Bar, Row, Table};
+use super::write::{Bar, Chart, Row, Table};
 use crate::address::Address;
 use crate::failure::Failure;
 use crate::launch::{Launched, Scratch};
-use crate::records::{BINARY, CHARACTERS, Records, sqlite_url, table_of};
+use crate::records::{BINARY, CHARACTERS, Records, Way, sqlite_url, table_of};
 
 const RECORDS: u32 = 10_000;
 const RECORDS_LONG: u32 = 100_000;
@@ -28,6 +29,9 @@ const OBJECT_BAR: f64 = 1.25;
 const WRITE_BAR: f64 = 1.0;
 /// The same of inserts by many clients, where their commits can be shared: three times the rate.
 const SHARED_BAR: f64 = 1.0 / 3.0;
+
+/// In the order of the table.
+const WAYS: [Who; 6] = [Who::Objects, Who::Aside, Who::Rows, Who::Direct, Who::Text, Who::Floor];
 
 const ENGINES: [&str; 3] = ["sqlite", "mariadb", "postgres"];
 
@@ -61,7 +65,8 @@ pub(super) fn sqlite(
     let said = "SQLite: the database alone has the journal that is its default, with a commit of several synchronisations; through \
                 Nuthatch the same durability is had of a write-ahead log and one. Without Nuthatch, records are read in the client's \
                 own process, where no cache in another can be as quick.";
-    on(settings, contenders, bench, "SQLite", said, &sqlite_url(&ours), &sqlite_url(&theirs)).map(Some)
+    let chart = chart("rows-sqlite");
+    on(settings, contenders, bench, ("SQLite", chart), said, &sqlite_url(&ours), &sqlite_url(&theirs)).map(Some)
 }
 
 pub(super) fn mariadb(
@@ -78,7 +83,7 @@ pub(super) fn mariadb(
         "MariaDB {}, with its default durability: each commit is on the disk.",
         server.sql("SELECT VERSION()").trim()
     );
-    on(settings, contenders, bench, "MariaDB", &said, &server.url(), &server.url()).map(Some)
+    on(settings, contenders, bench, ("MariaDB", chart("rows-mariadb")), &said, &server.url(), &server.url()).map(Some)
 }
 
 pub(super) fn postgres(
@@ -93,7 +98,12 @@ pub(super) fn postgres(
     server.sql(&table_of("bench_rows", ""));
     let version = server.sql("SHOW server_version");
     let said = format!("PostgreSQL {}, with its default durability: each commit is on the disk.", version.trim());
-    on(settings, contenders, bench, "PostgreSQL", &said, &server.url(), &server.url()).map(Some)
+    on(settings, contenders, bench, ("PostgreSQL", chart("rows-postgres")), &said, &server.url(), &server.url())
+        .map(Some)
+}
+
+fn chart(name: &'static str) -> Chart {
+    Chart { name, caption: ": microseconds for each, less is better" }
 }
 
 /// What serves rows, and its configuration file.
@@ -120,7 +130,7 @@ fn on(
     settings: &Settings,
     contenders: &Contenders,
     bench: &Bench,
-    name: &str,
+    (name, chart): (&str, Chart),
     said: &str,
     rows_url: &str,
     url: &str,
@@ -135,12 +145,14 @@ fn on(
             "Microseconds for each record of {CHARACTERS} characters, from the beginning of a turn to its end by the number of its \
              operations: inserted, read at random ten times as often, updated at random; by one client in sequence, and by {CLIENTS}. \
              S1 is a Nuthatch that has the records alone, S2 a memcached beside the database that clients fill and clear, S3 a \
-             Nuthatch whose keys are rows, S4 the database alone, by prepared statements of the driver made for it. {said} The ways take turns \
-             of a twentieth each.\n\n`rows.toml`:\n\n```toml\n{}```",
+             Nuthatch whose keys are rows, S4 the database alone, by prepared statements of the driver made for it, and by the texts of statements, \
+             which is what the driver of the paper sent. The round trip is one to a thread that answers the same bytes and does nothing else: \
+             no cache in another process can take less. {said} The ways take turns of a twentieth each.\n\n`rows.toml`:\n\n```toml\n{}```",
             configuration(&Address::Unix("SOCKET".into()), "URL")
         ),
-        vec![Who::Objects, Who::Aside, Who::Rows, Who::Direct],
+        WAYS.to_vec(),
     );
+    table.chart = Some(chart);
     table.compared = (Who::Rows, Who::Direct);
     table.command(contenders.shown(Who::Nuthatch, start));
     table.command(contenders.shown(Who::Memcached, start));
@@ -152,7 +164,7 @@ fn on(
             bench.say(&format!("rows: {name}, {records} records, clients: {clients}"));
             let words = |objects: &str, aside: &str, rows: &str, url: &str| {
                 let line = format!(
-                    "records -n {records} -c {clients} --objects {objects} --aside {aside} --rows {rows} {url}"
+                    "records -n {records} -c {clients} --objects {objects} --aside {aside} --rows {rows} --text --floor {url}"
                 );
                 line.split(' ').map(str::to_owned).collect::<Vec<_>>()
             };
@@ -172,33 +184,37 @@ fn add(table: &mut Table, measured: &Records, shares_commits: bool) {
         "objects" => Who::Objects,
         "aside" => Who::Aside,
         "rows" => Who::Rows,
+        "text" => Who::Text,
+        "floor" => Who::Floor,
         _ => Who::Direct,
     };
-    let of = if measured.clients == 1 { "1 client" } else { "32 clients" };
-    let what = |act: &str| format!("{act}, {of}, {} records", measured.records);
-    let samples = |pick: fn(&crate::records::Way) -> &Vec<f64>| -> Vec<Rounds<f64>> {
-        measured.ways.iter().map(|way| Rounds { who: whose(&way.name), rounds: pick(way).clone() }).collect()
-    };
     let alone = measured.clients == 1;
-    let mut insert = Row::new(&what("insert"), 1, samples(|way| &way.insert_us));
-    insert.bar = match alone {
-        true => Some(Bar::AtMost(WRITE_BAR)),
-        false => shares_commits.then_some(Bar::AtMost(SHARED_BAR)),
+    let of = if alone { "1 client" } else { "32 clients" };
+    let mut add = |act: &str, pick: fn(&Way) -> &Vec<f64>, ratios: &[(Who, Who, Option<f64>)]| {
+        let samples = || measured.ways.iter().map(|way| Rounds { who: whose(&way.name), rounds: pick(way).clone() });
+        for &(who, to, bar) in ratios {
+            let mut row = Row::new(&format!("{act}, {of}, {} records", measured.records), 1, samples().collect());
+            row.bar = bar.map(Bar::AtMost);
+            if (who, to) != table.compared {
+                row.name = format!("{}: {} / {}", row.name, who.word(), to.word());
+                row.compared = Some((who, to));
+                row.charted = false;
+            }
+            table.rows.push(row);
+        }
     };
-    let mut read = Row::new(&what("read"), 1, samples(|way| &way.read_us));
-    read.bar = alone.then_some(Bar::AtMost(READ_BAR));
-    let mut update = Row::new(&what("update"), 1, samples(|way| &way.update_us));
-    update.bar = alone.then_some(Bar::AtMost(WRITE_BAR));
-    let mut object = Row::new(&format!("{}: S3 / S1", what("read")), 1, samples(|way| &way.read_us));
-    object.compared = Some((Who::Rows, Who::Objects));
-    object.bar = alone.then_some(Bar::AtMost(OBJECT_BAR));
-    table.rows.extend([insert, read, object, update]);
+    let both = |bar| [(Who::Rows, Who::Direct, bar), (Who::Rows, Who::Text, bar)];
+    let written = alone.then_some(WRITE_BAR);
+    add("insert", |way| &way.insert_us, &both(if shares_commits && !alone { Some(SHARED_BAR) } else { written }));
+    let read = alone.then_some(READ_BAR);
+    let floor = [(Who::Rows, Who::Objects, alone.then_some(OBJECT_BAR)), (Who::Floor, Who::Direct, None)];
+    add("read", |way| &way.read_us, &[&both(read)[..], &floor].concat());
+    add("update", |way| &way.update_us, &both(written));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::Way;
 
     #[test]
     fn each_act_is_held_against_its_bar() {
@@ -209,15 +225,17 @@ mod tests {
             update_us: vec![us],
         };
         let ways = vec![way("objects", 20.0), way("aside", 120.0), way("rows", 24.0), way("direct", 100.0)];
-        let mut table = Table::new("t", "", vec![Who::Objects, Who::Aside, Who::Rows, Who::Direct]);
+        let mut table = Table::new("t", "", WAYS.to_vec());
+        table.compared = (Who::Rows, Who::Direct);
         for clients in [1, 32] {
             add(&mut table, &Records { clients, records: 7, ways: ways.clone() }, true);
         }
         let bars: Vec<_> = table.rows.iter().map(|row| row.bar).collect();
-        let at_most = |bar| Some(Bar::AtMost(bar));
-        assert_eq!(bars[..4], [at_most(1.0), at_most(0.25), at_most(1.25), at_most(1.0)]);
-        assert_eq!(bars[4..], [at_most(1.0 / 3.0), None, None, None]);
-        assert_eq!(table.rows[2].compared, Some((Who::Rows, Who::Objects)));
+        let [one, quarter, object, third] = [1.0, 0.25, 1.25, 1.0 / 3.0].map(|bar| Some(Bar::AtMost(bar)));
+        assert_eq!(bars[..8], [one, one, quarter, quarter, object, None, one, one]);
+        assert_eq!(bars[8..], [third, third, None, None, None, None, None, None]);
+        assert_eq!((table.rows[0].compared, table.rows[1].compared), (None, Some((Who::Rows, Who::Text))));
+        assert_eq!(table.rows[4].name, "read, 1 client, 7 records: S3 rows / S1 objects");
     }
 
     #[test]

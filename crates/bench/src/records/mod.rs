@@ -3,9 +3,11 @@
 //!
 //! Records are inserted, then read at random ten times as often, then updated at random. Each of the three is done in parts,
 //! and the ways take turns part by part, so that a machine, or a disk, that is slower for a while is so for all of them. Clients
-//! are tasks on one thread: each has one connection to each server it needs and one request under way.
+//! are tasks on one thread: each has one connection to each server it needs and one request under way. Beside the four ways there
+//! can be two to hold them against: the database by the texts of statements, as the paper's driver sent them, and a bare round trip.
 
 mod cache;
+mod floor;
 mod sql;
 
 use std::cell::Cell;
@@ -18,7 +20,8 @@ use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
 
 use self::cache::Cache;
-use self::sql::Sql;
+use self::floor::Floor;
+use self::sql::{By, Sql};
 use crate::address::Address;
 use crate::bins::median;
 use crate::failure::Failure;
@@ -29,7 +32,7 @@ use crate::flags::number;
 #[command(
     name = "nuthatch bench records",
     about = "Inserts records, reads them at random and updates them at random: in a database, and in what else is named. Tables\n\
-             bench_direct and bench_aside of the database are dropped and made anew."
+             bench_direct, bench_text and bench_aside of the database are dropped and made anew."
 )]
 pub(crate) struct Settings {
     /// sqlite:///PATH, mysql://USER@HOST/DATABASE or postgres://…, with ?socket=PATH for a UNIX socket
@@ -43,6 +46,12 @@ pub(crate) struct Settings {
     /// a server whose keys are rows, such as 127.0.0.1:11211
     #[arg(long, value_name = "ADDRESS", value_parser = Address::parse)]
     rows: Option<Address>,
+    /// the database once more, asked by the texts of statements instead of prepared ones
+    #[arg(long)]
+    text: bool,
+    /// a thread that answers at once with nothing behind it, on a UNIX socket: the least that a cache takes
+    #[arg(long)]
+    floor: bool,
     /// clients at once
     #[arg(short, long, value_name = "N", default_value = "1", value_parser = number::<u32>(1..=1000))]
     clients: u32,
@@ -77,7 +86,7 @@ pub struct Records {
 /// What one way came to: for each turn, microseconds from its beginning to its end, for each operation in it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Way {
-    /// `objects`, `aside`, `rows` or `direct`.
+    /// `objects`, `aside`, `rows`, `direct`, `text` or `floor`.
     pub name: String,
     /// Of inserts.
     pub insert_us: Vec<f64>,
@@ -107,17 +116,28 @@ impl Settings {
         self.json
     }
 
-    /// The ways that are measured: a name, a cache, and the table that its clients know of.
-    fn ways(&self) -> Vec<Means<'_>> {
-        let caches =
-            [("objects", &self.objects, None), ("aside", &self.aside, Some("bench_aside")), ("rows", &self.rows, None)];
-        let with_cache =
-            caches.into_iter().filter_map(|(name, cache, table)| Some((name, Some(cache.as_ref()?), table)));
-        with_cache.chain([("direct", None, Some("bench_direct"))]).collect()
+    /// The ways that are measured.
+    fn ways<'a>(&'a self, floor: Option<&'a Floor>) -> Vec<Means<'a>> {
+        let floor = floor.map(|floor| &floor.address);
+        let aside = Some(("bench_aside", By::Prepared));
+        let ways = [
+            Means { name: "objects", cache: self.objects.as_ref(), table: None },
+            Means { name: "aside", cache: self.aside.as_ref(), table: aside.filter(|_| self.aside.is_some()) },
+            Means { name: "rows", cache: self.rows.as_ref(), table: None },
+            Means { name: "direct", cache: None, table: Some(("bench_direct", By::Prepared)) },
+            Means { name: "text", cache: None, table: self.text.then_some(("bench_text", By::Text)) },
+            Means { name: "floor", cache: floor, table: None },
+        ];
+        ways.into_iter().filter(|means| means.cache.is_some() || means.table.is_some()).collect()
     }
 }
 
-type Means<'a> = (&'static str, Option<&'a Address>, Option<&'static str>);
+/// What the clients of one way know of.
+struct Means<'a> {
+    name: &'static str,
+    cache: Option<&'a Address>,
+    table: Option<(&'static str, By)>,
+}
 
 /// One of the three things that are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,14 +227,13 @@ pub(crate) fn run(settings: &Settings) -> Result<Records, Failure> {
 }
 
 async fn measure(settings: &Settings) -> Result<Records, Failure> {
-    let means = settings.ways();
-    for (_, _, table) in &means {
-        if let Some(table) = table {
-            Sql::connect(&settings.database, table).await?.make().await?;
-        }
+    let floor = settings.floor.then(Floor::start).transpose()?;
+    let means = settings.ways(floor.as_ref());
+    for (table, by) in means.iter().filter_map(|means| means.table) {
+        Sql::connect(&settings.database, table, by).await?.make().await?;
     }
     let (mut ways, mut crews) = (Vec::new(), Vec::new());
-    for (name, cache, table) in means {
+    for Means { name, cache, table } in means {
         let mut crew = Vec::new();
         for _ in 0..settings.clients {
             let cache = match cache {
@@ -222,8 +241,8 @@ async fn measure(settings: &Settings) -> Result<Records, Failure> {
                 None => None,
             };
             let table = match table {
-                Some(table) => {
-                    let mut table = Sql::connect(&settings.database, table).await?;
+                Some((table, by)) => {
+                    let mut table = Sql::connect(&settings.database, table, by).await?;
                     table.prepare().await?;
                     Some(table)
                 }
@@ -313,13 +332,13 @@ mod tests {
     fn records_of_a_database_alone_are_measured_and_told() {
         let dir = tempfile::tempdir().unwrap();
         let url = sqlite_url(&dir.path().join("records.db"));
-        let words = [&url, "-n", "20", "--turns", "3", "-c", "2"];
+        let words = [&url, "-n", "20", "--turns", "3", "-c", "2", "--text", "--floor"];
         let Ok(crate::flags::Asked::Run(settings)) = crate::flags::parse(words.iter().map(std::ffi::OsString::from))
         else {
             panic!("a command line");
         };
         let records = run(&settings).unwrap();
-        assert_eq!(records.ways.len(), 1);
+        assert_eq!(records.ways.iter().map(|way| &way.name[..]).collect::<Vec<_>>(), ["direct", "text", "floor"]);
         assert_eq!((records.ways[0].insert_us.len(), records.ways[0].read_us.len()), (3, 3));
         assert!(records.text().contains("\ndirect "), "{}", records.text());
     }

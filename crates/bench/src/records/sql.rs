@@ -1,4 +1,5 @@
-//! One connection to a database and the three prepared statements on its table of records, each a transaction of its own.
+//! One connection to a database and the three statements on its table of records, each a transaction of its own: prepared once, or
+//! sent as a text each time.
 //!
 //! The drivers are those made for each database. SQLite runs within the call, on the thread that all clients share: it has one
 //! writer at a time in any case, and so they do not wait for each other's locks.
@@ -7,7 +8,7 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
-use tokio_postgres::NoTls;
+use tokio_postgres::{NoTls, SimpleQueryMessage};
 
 use super::{BINARY, table_of};
 use crate::failure::Failure;
@@ -15,9 +16,17 @@ use crate::failure::Failure;
 /// How long SQLite waits for another process.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// How statements are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    Prepared,
+    Text,
+}
+
 pub(super) struct Sql {
     driver: Driver,
     table: &'static str,
+    by: By,
     /// Insert, update and read.
     texts: [String; 3],
 }
@@ -32,10 +41,8 @@ fn failed(error: impl Display) -> Failure {
     Failure::run(format!("bench: expected the database to do as it was asked: {error}"))
 }
 
-const NOT_PREPARED: &str = "no statement is prepared";
-
 impl Sql {
-    pub(super) async fn connect(url: &str, table: &'static str) -> Result<Sql, Failure> {
+    pub(super) async fn connect(url: &str, table: &'static str, by: By) -> Result<Sql, Failure> {
         let unreachable = |error: &dyn Display| Failure::run(format!("bench: {url}: {error}"));
         let driver = match url.split_once("://") {
             Some(("sqlite", path)) => {
@@ -67,7 +74,7 @@ impl Sql {
             format!("UPDATE {table} SET body = {one} WHERE id = {two}"),
             format!("SELECT body FROM {table} WHERE id = {one}"),
         ];
-        Ok(Sql { driver, table, texts })
+        Ok(Sql { driver, table, by, texts })
     }
 
     /// Makes the table anew.
@@ -87,6 +94,7 @@ impl Sql {
     pub(super) async fn prepare(&mut self) -> Result<(), Failure> {
         let [insert, update, read] = &self.texts;
         match &mut self.driver {
+            _ if self.by == By::Text => {}
             Driver::Sqlite(_) => {}
             Driver::Mysql(conn, prepared) => {
                 let (insert, update) = (conn.prep(insert.as_str()).await, conn.prep(update.as_str()).await);
@@ -111,7 +119,22 @@ impl Sql {
     }
 
     async fn write(&mut self, which: usize, key: &str, value: &str) -> Result<(), Failure> {
+        let text = match self.by {
+            By::Prepared => String::new(),
+            By::Text => self.filled(which, &[value, key]),
+        };
         let rows = match &mut self.driver {
+            Driver::Sqlite(connection) if self.by == By::Text => connection.execute(&text, []).map_err(failed)? as u64,
+            Driver::Mysql(conn, None) => {
+                conn.query_drop(text).await.map_err(failed)?;
+                conn.affected_rows()
+            }
+            Driver::Postgres(client, None) => {
+                let said = client.simple_query(&text).await.map_err(failed)?;
+                said.iter()
+                    .map(|said| if let SimpleQueryMessage::CommandComplete(rows) = said { *rows } else { 0 })
+                    .sum()
+            }
             Driver::Sqlite(connection) => {
                 let mut statement = connection.prepare_cached(&self.texts[which]).map_err(failed)?;
                 statement.execute((value, key)).map_err(failed)? as u64
@@ -123,13 +146,40 @@ impl Sql {
             Driver::Postgres(client, Some(prepared)) => {
                 client.execute(&prepared[which], &[&value, &key]).await.map_err(failed)?
             }
-            _ => return Err(failed(NOT_PREPARED)),
         };
         if rows == 1 { Ok(()) } else { Err(failed(format_args!("{rows} rows were written of {key}"))) }
     }
 
+    /// A statement with its values in it: digits and dashes, which need no escaping.
+    fn filled(&self, which: usize, values: &[&str]) -> String {
+        let mark = if let Driver::Postgres(..) = self.driver { "$" } else { "?" };
+        let mut parts = self.texts[which].split(mark);
+        let mut text = parts.next().unwrap_or_default().to_owned();
+        for (value, part) in values.iter().zip(parts) {
+            // Behind a dollar stands the parameter's number.
+            let rest = part.trim_start_matches(|letter: char| letter.is_ascii_digit());
+            text.extend(["'", value, "'", rest]);
+        }
+        text
+    }
+
     pub(super) async fn read(&mut self, key: &str) -> Result<String, Failure> {
+        let text = match self.by {
+            By::Prepared => String::new(),
+            By::Text => self.filled(2, &[key]),
+        };
         let found = match &mut self.driver {
+            Driver::Sqlite(connection) if self.by == By::Text => {
+                Some(connection.query_row(&text, [], |row| row.get(0)).map_err(failed)?)
+            }
+            Driver::Mysql(conn, None) => conn.query_first(text).await.map_err(failed)?,
+            Driver::Postgres(client, None) => {
+                let said = client.simple_query(&text).await.map_err(failed)?;
+                said.iter().find_map(|said| match said {
+                    SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+                    _ => None,
+                })
+            }
             Driver::Sqlite(connection) => {
                 let mut statement = connection.prepare_cached(&self.texts[2]).map_err(failed)?;
                 Some(statement.query_row([key], |row| row.get(0)).map_err(failed)?)
@@ -139,7 +189,6 @@ impl Sql {
                 let row = client.query_opt(&*read, &[&key]).await.map_err(failed)?;
                 row.map(|row| row.try_get(0)).transpose().map_err(failed)?
             }
-            _ => return Err(failed(NOT_PREPARED)),
         };
         found.ok_or_else(|| failed(format_args!("{key} has no row")))
     }
