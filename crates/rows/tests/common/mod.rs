@@ -336,6 +336,21 @@ pub(crate) fn clients_share_commits_and_lose_nothing(world: &World) {
     assert_eq!(stats.lookups, 1, "one statement for all keys");
 }
 
+/// Values that together are more than a database takes in one statement are stored all the same, each of them.
+pub(crate) fn large_values_of_many_clients_are_stored(world: &World) {
+    let table = open(&world.full());
+    let value = |n: u8| vec![n; 1_000_000];
+    let key = |n: u8| format!("k{n}").into_bytes();
+    let answers: Vec<_> = (0..24).map(|n| table.apply(Op::set(&key(n), &value(n)))).collect();
+    for answer in answers {
+        let stored = wait(answer);
+        assert!(matches!(stored, Ok(Done::Stored { as_sent: true, .. })), "{stored:?}");
+    }
+    for n in 0..24 {
+        assert!(get(&table, &key(n)).expect("stored").value == value(n), "value {n} is another");
+    }
+}
+
 /// A row that the database refuses fails alone; its neighbours in the transaction are stored.
 pub(crate) fn a_bad_row_fails_alone(world: &World) {
     let name = world.fresh();
@@ -645,6 +660,7 @@ macro_rules! for_every_database {
             counting_is_atomic_against_other_servers_and_sql
             one_of_many_adds_wins
             clients_share_commits_and_lose_nothing
+            large_values_of_many_clients_are_stored
             a_bad_row_fails_alone
             nothing_sent_becomes_sql
             several_columns_are_one_value_and_one_key
