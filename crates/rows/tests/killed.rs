@@ -14,6 +14,8 @@ use nuthatch_testkit::dice::Dice;
 
 /// How many clients write at once, each its own keys.
 const CLIENTS: usize = 8;
+/// After how many commits of a round the kill comes, less one at most.
+const COMMITS_MAX: usize = 60;
 
 fn wait<T>(answer: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().expect("an event loop").block_on(answer)
@@ -26,8 +28,8 @@ fn open(url: &str) -> Table {
     Table::open_checked(settings, Arc::new(|| 1_800_000_000)).expect("the table is there")
 }
 
-/// Writes keys until `stop`, telling of each that was acknowledged.
-fn write(table: &Table, round: usize, stop: &AtomicBool, acknowledged: impl Fn(String) + Sync) {
+/// Writes keys until `stop`, telling of each that was acknowledged, and how many commits there were by then.
+fn write(table: &Table, round: usize, stop: &AtomicBool, acknowledged: impl Fn(String, u64) + Sync) {
     std::thread::scope(|scope| {
         for client in 0..CLIENTS {
             let acknowledged = &acknowledged;
@@ -38,7 +40,7 @@ fn write(table: &Table, round: usize, stop: &AtomicBool, acknowledged: impl Fn(S
                     }
                     let key = format!("{round}-{client}-{n}");
                     match wait(table.apply(Op::set(key.as_bytes(), key.as_bytes()))) {
-                        Ok(Done::Stored { .. }) => acknowledged(key),
+                        Ok(Done::Stored { .. }) => acknowledged(key, table.stats().commits),
                         Ok(other) => panic!("{other:?}"),
                         // The database is gone: nothing is claimed of this key.
                         Err(_) => std::thread::sleep(Duration::from_millis(1)),
@@ -77,9 +79,9 @@ fn writes_until_it_is_killed() {
     let Ok(asked) = std::env::var(CHILD) else { return };
     let (round, url) = asked.split_once(' ').expect("a round and a URL");
     let table = open(url);
-    write(&table, round.parse().expect("a number"), &AtomicBool::new(false), |key| {
+    write(&table, round.parse().expect("a number"), &AtomicBool::new(false), |key, commits| {
         // In one write, so that a line is whole or absent.
-        std::io::stdout().write_all(format!("\nacknowledged {key}\n").as_bytes()).expect("the test reads");
+        std::io::stdout().write_all(format!("\nacknowledged {key} {commits}\n").as_bytes()).expect("the test reads");
         std::io::stdout().flush().expect("the test reads");
     });
 }
@@ -97,55 +99,66 @@ fn sqlite(rounds: usize) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let url = format!("sqlite://{}", dir.path().join("birds.db").display());
     let mut dice = Dice::seeded(7);
-    let mut all = BTreeSet::new();
+    let (mut all, mut commits) = (BTreeSet::new(), 0);
     for round in 0..rounds {
         let mut command = Command::new(std::env::current_exe().expect("this test"));
         command.args(["--exact", "writes_until_it_is_killed", "--nocapture", "--test-threads=1"]);
         command.env(CHILD, format!("{round} {url}")).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = Killed(command.spawn().expect("this test can be run"));
         let mut lines = BufReader::new(child.0.stdout.take().expect("a pipe")).lines();
-        let most = dice.usize(1..60);
+        let most = dice.usize(1..COMMITS_MAX) as u64;
         let mut mine = 0;
         while mine < most {
             let line = lines.next().expect("the child goes on until it is killed").expect("a line");
-            if let Some(key) = line.strip_prefix("acknowledged ") {
+            if let Some((key, by_then)) = line.strip_prefix("acknowledged ").and_then(|told| told.split_once(' ')) {
                 all.insert(key.to_owned());
-                mine += 1;
+                mine = by_then.parse::<u64>().expect("a number").max(mine);
             }
         }
+        commits += mine;
         drop(child);
         assert_there(&open(&url), &all, round);
     }
-    println!("{} acknowledged writes, {rounds} kills, none missing", all.len());
+    say("SQLite", commits, all.len(), rounds);
+}
+
+/// What a hundred kills have to come to at least.
+const COMMITS_OF_HUNDRED: u64 = 2000;
+
+fn say(database: &str, commits: u64, writes: usize, rounds: usize) {
+    println!(
+        "{database}: {commits} commits of {writes} acknowledged writes, {rounds} kills in the middle, none missing"
+    );
+    assert!(rounds < 100 || commits >= COMMITS_OF_HUNDRED, "too few commits");
 }
 
 fn mariadb(rounds: usize) {
     let server = Server::mariadb(&[]);
     server.sql("CREATE TABLE birds (id VARCHAR(40) COLLATE utf8mb4_bin PRIMARY KEY, body BLOB)");
-    killed(server, rounds);
+    killed("MariaDB", server, rounds);
 }
 
 fn postgres(rounds: usize) {
     let server = Server::postgres(&[]);
     server.sql("CREATE TABLE birds (id VARCHAR(40) PRIMARY KEY, body BYTEA)");
-    killed(server, rounds);
+    killed("PostgreSQL", server, rounds);
 }
 
-fn killed(mut server: Server, rounds: usize) {
+fn killed(database: &str, mut server: Server, rounds: usize) {
     let table = open(&server.url());
     let mut dice = Dice::seeded(8);
     let all = Arc::new(std::sync::Mutex::new(BTreeSet::new()));
     for round in 0..rounds {
-        let most = dice.usize(1..400);
-        let (stop, before) = (AtomicBool::new(false), all.lock().expect("no test panics here").len());
+        let most = table.stats().commits + dice.usize(1..COMMITS_MAX) as u64;
+        let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let writing = scope.spawn(|| {
-                write(&table, round, &stop, |key| {
+                write(&table, round, &stop, |key, _| {
                     all.lock().expect("no test panics here").insert(key);
                 });
             });
             let deadline = Instant::now() + Duration::from_secs(30);
-            while all.lock().expect("no test panics here").len() < before + most {
+            while table.stats().commits < most {
                 assert!(Instant::now() < deadline, "nothing is written");
                 std::thread::yield_now();
             }
@@ -157,7 +170,7 @@ fn killed(mut server: Server, rounds: usize) {
         assert_there(&table, &all.lock().expect("no test panics here"), round);
     }
     let written = all.lock().expect("no test panics here").len();
-    println!("{written} acknowledged writes, {rounds} kills, {} commits, none missing", table.stats().commits);
+    say(database, table.stats().commits, written, rounds);
 }
 
 #[test]
