@@ -1,23 +1,23 @@
 //! Writers and readers that go on whatever happens, and what they noticed.
 
-use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use nuthatch_testkit::dice::Dice;
 
-use super::history::{End, History, Via};
+use super::history::{End, History, Read, SERVERS, Via};
 use super::sql::{Place, Sql};
 use crate::servers::{Got, Wire};
-
-/// A copy may be older than what others wrote by this and no more (docs/rows.md, "How old a copy can be").
-pub(crate) const WINDOW: Duration = Duration::from_secs(5);
 
 const WRITERS: usize = 3;
 const READERS: usize = 4;
 /// How many keys each writer has at a time.
 const KEYS_EACH: usize = 4;
+
+/// Of so many wrongs it is told how they came about.
+const STORIES_MAX: usize = 3;
 
 /// A row and what is known of it.
 pub(crate) struct Key {
@@ -42,8 +42,10 @@ impl Key {
 }
 
 /// What was noticed while one thing happened.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Tally {
+    what: String,
+    began: Instant,
     pub(crate) reads: AtomicU64,
     pub(crate) reads_refused: AtomicU64,
     pub(crate) written: AtomicU64,
@@ -53,10 +55,27 @@ pub(crate) struct Tally {
     pub(crate) stale: Mutex<Vec<Duration>>,
 }
 
+impl Tally {
+    fn new(what: &str) -> Tally {
+        Tally {
+            what: what.to_owned(),
+            began: Instant::now(),
+            reads: AtomicU64::new(0),
+            reads_refused: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            unknown: AtomicU64::new(0),
+            stale: Mutex::default(),
+        }
+    }
+}
+
 /// What all threads share.
 pub(crate) struct Run {
     place: Place,
-    sockets: [std::path::PathBuf; 2],
+    sockets: [PathBuf; SERVERS],
+    /// A copy may be older than what others wrote by this and no more.
+    window: Duration,
     /// What was acknowledged to anyone is there for the next who writes, by whichever way.
     at_once: bool,
     /// Keys that are written, by their writers.
@@ -71,17 +90,18 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn new(place: Place, sockets: [std::path::PathBuf; 2], at_once: bool) -> Run {
+    pub(crate) fn new(place: Place, sockets: [PathBuf; SERVERS], window: Duration, at_once: bool) -> Run {
         Run {
             place,
             sockets,
+            window,
             at_once,
             live: RwLock::default(),
             all: Mutex::default(),
             made: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             gate: RwLock::default(),
-            tally: RwLock::default(),
+            tally: RwLock::new(Arc::new(Tally::new("the beginning"))),
             wrong: Mutex::default(),
         }
     }
@@ -95,7 +115,7 @@ impl Run {
                 scope.spawn(move || self.write(number, Dice::seeded(seed + number as u64)));
             }
             for number in 0..READERS {
-                scope.spawn(move || self.read(number % 2, Dice::seeded(seed + 100 + number as u64)));
+                scope.spawn(move || self.read(number, Dice::seeded(seed + 100 + number as u64)));
             }
             meanwhile();
         });
@@ -104,15 +124,15 @@ impl Run {
             let found =
                 sql.get(&key.name).expect("the database is up again").map(|value| key.version(&value)).transpose();
             if let Err(why) = found.and_then(|found| key.with(|history| history.ends_with(found, Instant::now()))) {
-                self.wrong(format!("{}: {why}", key.name));
+                self.wrong(&format!("{}: {why}", key.name));
             }
         }
         std::mem::take(&mut self.wrong.lock().expect("no thread panics"))
     }
 
     /// From now on something else happens: what is noticed is counted for it.
-    pub(crate) fn tally(&self) -> Arc<Tally> {
-        let tally = Arc::<Tally>::default();
+    pub(crate) fn tally(&self, what: &str) -> Arc<Tally> {
+        let tally = Arc::new(Tally::new(what));
         *self.tally.write().expect("no thread panics") = Arc::clone(&tally);
         tally
     }
@@ -138,9 +158,9 @@ impl Run {
                     if is_there {
                         break;
                     }
-                    if began.elapsed() > WINDOW {
+                    if began.elapsed() > self.window {
                         let which = &key.name;
-                        self.wrong(format!(
+                        self.wrong(&format!(
                             "{which}: the table has {there:?} and server {number} answers {got:?} for good"
                         ));
                         break;
@@ -152,8 +172,36 @@ impl Run {
         began.elapsed()
     }
 
-    fn wrong(&self, what: String) {
-        self.wrong.lock().expect("no thread panics").push(what);
+    /// Something is wrong: what, and what happened at the time.
+    fn wrong(&self, what: &str) {
+        let now = self.now();
+        let during = format!("{what} ({:?} after the beginning of {})", now.began.elapsed(), now.what);
+        self.wrong.lock().expect("no thread panics").push(during);
+    }
+
+    /// Judges what a client found under a key, and counts it.
+    fn judge(&self, key: &Key, client: usize, server: usize, (begun, got, ended): (Instant, &Got, Instant)) {
+        let found = match got {
+            Got::Value(value, _) => key.version(value).map(Some),
+            Got::Nothing => Ok(None),
+            Got::Refused(_) => return,
+        };
+        let read = |found| Read { client, server, found, begun, ended };
+        let judged = found.and_then(|found| key.with(|history| history.read(read(found), self.window)));
+        match judged {
+            Ok(age) => {
+                let tally = self.now();
+                tally.reads.fetch_add(1, Ordering::Relaxed);
+                if age > Duration::ZERO {
+                    tally.stale.lock().expect("no thread panics").push(age);
+                }
+            }
+            Err(why) => {
+                let tells = self.wrong.lock().expect("no thread panics").len() < STORIES_MAX;
+                let story = if tells { key.with(|history| history.story(ended)) } else { String::new() };
+                self.wrong(&format!("{}, server {server}: {why}\n{story}", key.name));
+            }
+        }
     }
 
     fn now(&self) -> Arc<Tally> {
@@ -176,7 +224,9 @@ impl Run {
             let key = Arc::clone(&self.live.read().expect("no thread panics")[slot]);
             let end = match dice.usize(..4) {
                 0 | 1 => self.write_sql(&key, &mut sql, dice.usize(..10) == 0),
-                server => self.write_wire(&key, server - 2, &mut wires[server - 2], dice.usize(..10)),
+                server => {
+                    self.write_wire(&key, server - 2, &mut wires[server - 2], (READERS + number, dice.usize(..10)))
+                }
             };
             let tally = self.now();
             let count = match end {
@@ -203,14 +253,19 @@ impl Run {
         end
     }
 
-    fn write_wire(&self, key: &Key, server: usize, wire: &mut Wire, what: usize) -> End {
+    fn write_wire(&self, key: &Key, server: usize, wire: &mut Wire, (client, what): (usize, usize)) -> End {
         let name = &key.name;
         let before = key.with(|history| history.newest());
         let seen = match what {
-            1..4 => match wire.get("gets", name) {
-                Ok(Got::Value(value, Some(unique))) => Some((value, unique)),
-                _ => None,
-            },
+            1..4 => {
+                let begun = Instant::now();
+                let got = wire.get("gets", name);
+                got.iter().for_each(|got| self.judge(key, client, server, (begun, got, Instant::now())));
+                match got {
+                    Ok(Got::Value(value, Some(unique))) => Some((value, unique)),
+                    _ => None,
+                }
+            }
             _ => None,
         };
         let deletes = what == 0;
@@ -231,7 +286,7 @@ impl Run {
             Ok(refused) if refused.contains("is not known") => End::Unknown,
             Ok(refused) if refused.starts_with("SERVER_ERROR") => End::Refused,
             Ok(other) => {
-                self.wrong(format!("{name}: server {server} answered {other} to a write"));
+                self.wrong(&format!("{name}: server {server} answered {other} to a write"));
                 End::Unknown
             }
             Err(_) => End::Unknown,
@@ -240,61 +295,36 @@ impl Run {
         match (answer.as_deref(), seen) {
             (Ok("STORED"), Some((value, _))) if value != key.value(before.0) => {
                 let newest = before.0;
-                self.wrong(format!(
+                self.wrong(&format!(
                     "{name}: server {server} compared and swapped {value} where {newest} was the newest"
                 ));
             }
             (Ok("NOT_FOUND"), _) if deletes && before.1 && self.at_once => {
-                self.wrong(format!(
+                self.wrong(&format!(
                     "{name}: server {server} found nothing to delete, but version {} is there",
                     before.0
                 ));
             }
             (Ok("DELETED"), _) if !before.1 && self.at_once => {
-                self.wrong(format!("{name}: server {server} deleted what had been deleted"));
+                self.wrong(&format!("{name}: server {server} deleted what had been deleted"));
             }
             _ => {}
         }
         end
     }
 
-    fn read(&self, server: usize, mut dice: Dice) {
+    fn read(&self, client: usize, mut dice: Dice) {
+        let server = client % SERVERS;
         let mut wire = Wire::new(&self.sockets[server]);
-        let mut last: HashMap<String, usize> = HashMap::new();
         while !self.stop.load(Ordering::Relaxed) {
             let key = Arc::clone(&self.live.read().expect("no thread panics")[dice.usize(..WRITERS * KEYS_EACH)]);
             let begun = Instant::now();
-            let got = wire.get("get", &key.name);
-            let ended = Instant::now();
-            let tally = self.now();
-            let found = match got {
-                Ok(Got::Value(value, _)) => key.version(&value).map(Some),
-                Ok(Got::Nothing) => Ok(None),
+            match wire.get("get", &key.name) {
                 Ok(Got::Refused(_)) | Err(_) => {
-                    tally.reads_refused.fetch_add(1, Ordering::Relaxed);
+                    self.now().reads_refused.fetch_add(1, Ordering::Relaxed);
                     std::thread::sleep(Duration::from_millis(5));
-                    continue;
                 }
-            };
-            let judged = found.and_then(|found| key.with(|history| history.read(found, server, begun, ended)));
-            match judged {
-                Err(why) => self.wrong(format!("{}, server {server}: {why}", key.name)),
-                Ok((seen, stale)) => {
-                    tally.reads.fetch_add(1, Ordering::Relaxed);
-                    let before = last.insert(key.name.clone(), seen).unwrap_or(0);
-                    if seen < before {
-                        self.wrong(format!("{}, server {server}: version {seen} was read after {before}", key.name));
-                    }
-                    if stale > WINDOW {
-                        self.wrong(format!(
-                            "{}, server {server}: version {seen} was read {stale:?} too late",
-                            key.name
-                        ));
-                    }
-                    if stale > Duration::ZERO {
-                        tally.stale.lock().expect("no thread panics").push(stale);
-                    }
-                }
+                Ok(got) => self.judge(&key, client, server, (begun, &got, Instant::now())),
             }
             std::thread::sleep(Duration::from_micros(300));
         }
