@@ -117,7 +117,7 @@ fn a_thousand_clients_that_miss_one_key_cost_one_fetch() {
 }
 
 #[test]
-fn a_fetch_that_a_write_has_passed_is_answered_and_not_kept() {
+fn a_fetch_that_a_write_has_passed_is_not_kept_and_those_who_wait_see_the_newer_copy() {
     let (server, backend) = start_backed(backed(5, 0));
     let (mut reader, mut writer) = (Client::connect(&server), Client::connect(&server));
     backend.aside("set k 0 0 3\r\nold\r\n");
@@ -130,10 +130,28 @@ fn a_fetch_that_a_write_has_passed_is_answered_and_not_kept() {
     writer.expect("STORED\r\n");
     writer.ask("get k\r\n", "VALUE k 0 3\r\nnew\r\nEND\r\n");
     backend.release_one(false);
-    reader.expect("VALUE k 0 3\r\nold\r\nEND\r\n");
+    reader.expect("VALUE k 0 3\r\nnew\r\nEND\r\n");
     reader.ask("get k\r\n", "VALUE k 0 3\r\nnew\r\nEND\r\n");
     backend.release();
     assert_eq!(count(&mut reader, "tier_spoiled"), 1);
+}
+
+#[test]
+fn a_write_leaves_no_copy_that_is_older_than_what_was_read_meanwhile() {
+    let (server, backend) = start_backed(backed(5, 0));
+    let (mut reader, mut writer) = (Client::connect(&server), Client::connect(&server));
+    backend.hold();
+    writer.send("set k 0 0 3\r\nour\r\n");
+    eventually(|| backend.kept_back() == 1);
+    // Another client's, of which nothing has been heard yet.
+    backend.aside("set k 0 0 6\r\ntheirs\r\n");
+    reader.send("get k\r\n");
+    eventually(|| backend.kept_back() == 2);
+    backend.release_one(true);
+    reader.expect("VALUE k 0 6\r\ntheirs\r\nEND\r\n");
+    backend.release();
+    writer.expect("STORED\r\n");
+    reader.ask("get k\r\n", "VALUE k 0 6\r\ntheirs\r\nEND\r\n");
 }
 
 #[test]

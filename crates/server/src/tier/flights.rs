@@ -6,6 +6,11 @@
 //! in and out. A copy may be left by a writer that was alone from its beginning to its end, and by a fetch during which
 //! nothing changed; nobody else.
 //!
+//! Nor is anyone shown something older after something newer. A spoiled fetch may have been read later than one that began
+//! after it: so if there is a copy by then, those who wait are answered with that; if not, what it brought is *shown*, and what is
+//! under way and may be older is not shown after it: a fetch that readers join is spoiled, and writers leave no copy. A
+//! fetch that began after the same had been shown stays, so that fetches do not spoil each other for ever.
+//!
 //! [`Table`] is the machine, without locks, time or waiting, so that a test can explore every order; [`Flights`] shards
 //! it. What is done with the local copies is done under the shard's lock, by closures: a copy is therefore kept before a
 //! change is noted, and then dropped by it, or not kept at all.
@@ -37,6 +42,9 @@ pub(crate) struct Landed<W> {
     pub(crate) may_keep: bool,
 }
 
+/// What a fetch brought, as far as it differs from anything else: a CAS unique, or 0 for that there is no item.
+pub(crate) type Brought = u64;
+
 /// The flights of some keys.
 #[derive(Debug)]
 pub(crate) struct Table<W> {
@@ -54,19 +62,24 @@ struct Entry<W> {
     /// Fetches that a change has passed.
     spoiled: Vec<Fetch<W>>,
     writers: u32,
-    /// Of the writers under way none may leave a copy: one overlaps another, or something else changed the key.
+    /// Of the writers under way none may leave a copy: one overlaps another, something else changed the key, or something was
+    /// shown that may be newer.
     is_crossed: bool,
+    /// What was shown last.
+    shown: Option<Brought>,
 }
 
 #[derive(Debug)]
 struct Fetch<W> {
     number: u64,
     waiters: Vec<W>,
+    /// What had been shown before it began: it brings nothing older.
+    after: Option<Brought>,
 }
 
 impl<W> Entry<W> {
     fn new() -> Entry<W> {
-        Entry { open: None, spoiled: Vec::new(), writers: 0, is_crossed: false }
+        Entry { open: None, spoiled: Vec::new(), writers: 0, is_crossed: false, shown: None }
     }
 
     /// Whether a fetch was under way.
@@ -95,9 +108,10 @@ impl<W> Table<W> {
             return Joined::Waits;
         }
         self.fetches += 1;
-        let fetch = Fetch { number: self.fetches, waiters: Vec::new() };
-        self.entry(key).open = Some(fetch);
-        Joined::Leads(self.fetches)
+        let number = self.fetches;
+        let entry = self.entry(key);
+        entry.open = Some(Fetch { number, waiters: Vec::new(), after: entry.shown });
+        Joined::Leads(number)
     }
 
     /// Fetch `number` of `key` is over, however it ended.
@@ -114,6 +128,16 @@ impl<W> Table<W> {
         };
         self.tidy(key);
         landed
+    }
+
+    /// What a fetch brought is not kept, and shown to readers.
+    pub(crate) fn show(&mut self, key: &[u8], brought: Brought) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        entry.is_crossed |= entry.writers > 0;
+        if entry.open.as_ref().is_some_and(|fetch| fetch.after != Some(brought)) {
+            entry.spoil();
+        }
+        entry.shown = Some(brought);
     }
 
     /// A writer begins; the copy there is has to go. Whether it spoils a fetch.
@@ -198,12 +222,13 @@ impl<W> Flights<W> {
         self.shard(key).join(key, waiter)
     }
 
-    /// See [`Table::land`]; `keep` leaves the copy, if that may be.
-    pub(crate) fn land(&self, key: &[u8], number: u64, keep: impl FnOnce()) -> Landed<W> {
+    /// See [`Table::land`] and [`Table::show`]; `settle` is told whether a copy may be left, and says what is shown without.
+    pub(crate) fn land(&self, key: &[u8], number: u64, settle: impl FnOnce(bool) -> Option<Brought>) -> Landed<W> {
         let mut shard = self.shard(key);
         let landed = shard.land(key, number);
-        if landed.may_keep {
-            keep();
+        let shown = settle(landed.may_keep).filter(|_| !landed.may_keep);
+        if let Some(brought) = shown {
+            shard.show(key, brought);
         }
         landed
     }

@@ -35,7 +35,7 @@ use self::flights::Flights;
 use self::misses::Misses;
 use self::wins::Wins;
 use crate::backend::inbox::Inbox;
-use crate::backend::{Backend, Changes, Forget, Item, Life, Marks, Refusal};
+use crate::backend::{Backend, Changes, Fetched, Forget, Item, Life, Marks, Refusal};
 use crate::counters::{Counters, TierCounter};
 use crate::settings::{Act, Policy, PoolSettings};
 use crate::shared::Shared;
@@ -234,6 +234,14 @@ impl Tier {
     /// Whether it is known that there is no item.
     fn knows_miss(&self, key: &[u8]) -> bool {
         !self.misses.ttl().is_zero() && self.misses.knows(key, Instant::now())
+    }
+
+    /// What can be answered without the backend: a copy, or that there is no item. Under the flights' lock.
+    fn here(&self, handle: &mut Handle, key: &[u8], now: Seconds) -> Option<Fetched> {
+        if let Some(copy) = handle.peek(key, now).filter(|copy| self.is_fresh(copy, now)) {
+            return Some(Ok(Some(item_of(&copy))));
+        }
+        self.knows_miss(key).then_some(Ok(None))
     }
 
     /// Notes that there is no item. Under the flights' lock.

@@ -248,7 +248,7 @@ impl Drop for Reads {
             let key = lookup.key(&self.keys, self.keys_cut);
             let tier = self.live.as_ref().and_then(|live| live.tiers.of(lookup.pool));
             let (Some(flight), Some(tier)) = (lookup.flight, tier) else { continue };
-            drop(tell(tier.flights.land(key, flight, || {}).waiters, Err(given_up())));
+            drop(tell(tier.flights.land(key, flight, |_| None).waiters, Err(given_up())));
         }
     }
 }
@@ -298,17 +298,28 @@ impl Landing<'_> {
         {
             answer = Ok(Some(item_of(&copy)));
             tier.count(worker, TierCounter::StaleServed, 1);
-            return self.share(tier.flights.land(key, flight, || {}).waiters, answer);
+            return self.share(tier.flights.land(key, flight, |_| None).waiters, answer);
         }
-        let landed = tier.flights.land(key, flight, || match &answer {
-            Ok(Some(item)) => tier.keep(handle, key, item, lookup.asked_at, now),
-            Ok(None) => {
-                if tier.grace_seconds > 0 {
-                    tier.drop_copy(handle, key, now);
+        let landed = tier.flights.land(key, flight, |may_keep| {
+            let found = answer.as_ref().ok()?;
+            let brought = found.as_ref().map_or(0, |item| item.cas);
+            match found {
+                _ if !may_keep => {
+                    // It was left after all who wait had asked.
+                    if let Some(here) = tier.here(handle, key, now) {
+                        answer = here;
+                        return None;
+                    }
                 }
-                tier.note_miss(key);
+                Some(item) => tier.keep(handle, key, item, lookup.asked_at, now),
+                None => {
+                    if tier.grace_seconds > 0 {
+                        tier.drop_copy(handle, key, now);
+                    }
+                    tier.note_miss(key);
+                }
             }
-            Err(_) => {}
+            Some(brought)
         });
         if landed.may_keep && matches!(answer, Ok(Some(_))) {
             tier.count(worker, TierCounter::Fills, 1);
