@@ -19,6 +19,8 @@ pub(crate) struct Attached {
     shared: Arc<Shared>,
     writes: bool,
     link: Option<Box<dyn Link>>,
+    /// The database's number of the link's session, where it tells changes with it.
+    session: Option<i64>,
     used: Instant,
     away: Option<Away>,
 }
@@ -31,7 +33,7 @@ struct Away {
 
 impl Attached {
     pub(crate) fn new(shared: Arc<Shared>, writes: bool) -> Attached {
-        Attached { shared, writes, link: None, used: Instant::now(), away: None }
+        Attached { shared, writes, link: None, session: None, used: Instant::now(), away: None }
     }
 
     /// The connection, checked and knowing the mapping.
@@ -60,6 +62,9 @@ impl Attached {
             }
         }
         self.used = Instant::now();
+        if self.session.is_some() {
+            self.shared.watchers.set_session(self.session, self.used);
+        }
         self.link.as_deref_mut().ok_or_else(|| Error::Unreachable(format!("{}: no connection", self.shared.place())))
     }
 
@@ -72,10 +77,13 @@ impl Attached {
     pub(crate) fn lose(&mut self) {
         if self.link.take().is_some() {
             self.shared.counters.lost.add(1);
+            if self.session.take().is_some() {
+                self.shared.watchers.set_session(None, Instant::now());
+            }
         }
     }
 
-    fn connect(&self) -> Result<Box<dyn Link>, Error> {
+    fn connect(&mut self) -> Result<Box<dyn Link>, Error> {
         let mut link = self.shared.dialect.connect(self.writes)?;
         self.shared.counters.connected.add(1);
         let layout = match self.shared.layout.get() {
@@ -86,10 +94,8 @@ impl Attached {
             }
         };
         link.prepare(&layout);
-        if self.writes
-            && let Some(session) = link.session().map_err(|fault| self.shared.error(fault))?
-        {
-            self.shared.watchers.set_session(session);
+        if self.writes {
+            self.session = link.session().map_err(|fault| self.shared.error(fault))?;
         }
         Ok(link)
     }

@@ -6,7 +6,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
@@ -16,6 +16,9 @@ use crate::shared::Shared;
 const STAMPS_MAX: usize = 64 * 1024;
 /// How long to wait before the database is asked for its changes again.
 const PAUSE: Duration = Duration::from_millis(250);
+
+/// News of an own change comes within this time, or is taken for another's.
+const OWN_FOR: Duration = Duration::from_secs(5);
 
 /// What happened to a table behind our back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,8 +44,8 @@ pub(crate) struct Watchers {
     /// The writer's connection tells, and how often it is asked.
     poll: Mutex<Option<Duration>>,
     broken: AtomicBool,
-    /// The database's number of the writer's session.
-    session: AtomicI64,
+    /// The database's number of the writer's session, and when it was last used.
+    session: Mutex<Option<(i64, Instant)>>,
     /// In microseconds and one more; 0: none was seen.
     lag: AtomicI64,
     stamps: Mutex<(HashSet<i64>, VecDeque<i64>)>,
@@ -112,13 +115,16 @@ impl Watchers {
         Some(Duration::from_micros(micros))
     }
 
-    pub(crate) fn set_session(&self, session: i64) {
-        self.session.store(session, Ordering::Release);
+    /// The session by which an own change is about to be made, if there is one whose changes can be told from others'.
+    pub(crate) fn set_session(&self, session: Option<i64>, now: Instant) {
+        *self.session.lock().unwrap_or_else(PoisonError::into_inner) = session.map(|session| (session, now));
     }
 
-    /// Whether it is the writer's own session.
-    pub(crate) fn is_own_session(&self, session: i64) -> bool {
-        self.session.load(Ordering::Acquire) == session
+    /// Whether it is the writer's own session. One that was not used for long may have ended unnoticed, and its number be
+    /// another's.
+    pub(crate) fn is_own_session(&self, session: i64, now: Instant) -> bool {
+        let own = *self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        own.is_some_and(|(own, used)| own == session && now.saturating_duration_since(used) < OWN_FOR)
     }
 
     /// To be called before a change with this number in its cas column can be heard of.
@@ -137,16 +143,16 @@ impl Watchers {
     /// How own changes ended is not known: they may be made later than anyone thinks, so none that is heard of from now on is
     /// taken for an own one, and these keys are told of again once that is known.
     pub(crate) fn disown<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
-        self.session.store(0, Ordering::Release);
-        self.forget_stamps();
+        self.forget_own();
         if self.anyone() {
             keys.for_each(|key| self.doubt(key.to_vec()));
         }
     }
 
     /// Changes may have been missed, own ones among them: a number that is still waited for would hide the next change that
-    /// leaves it as it is.
-    pub(crate) fn forget_stamps(&self) {
+    /// leaves it as it is, and a session that has ended meanwhile the changes of whoever has its number now.
+    pub(crate) fn forget_own(&self) {
+        *self.session.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let mut own = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
         own.0.clear();
         own.1.clear();
@@ -195,5 +201,34 @@ pub(crate) fn run(shared: Arc<Shared>) {
         shared.counters.gaps.add(1);
         shared.watchers.broke(why);
         shared.closing.wait(PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_own_while_it_is_used_and_until_changes_may_have_been_missed() {
+        let (watchers, now) = (Watchers::default(), Instant::now());
+        assert!(!watchers.is_own_session(0, now), "of none that is known");
+        watchers.set_session(Some(7), now);
+        assert!(watchers.is_own_session(7, now) && !watchers.is_own_session(8, now));
+        assert!(!watchers.is_own_session(7, now + OWN_FOR), "the number may be another's");
+        watchers.set_session(Some(7), now + OWN_FOR);
+        assert!(watchers.is_own_session(7, now + OWN_FOR));
+        watchers.forget_own();
+        assert!(!watchers.is_own_session(7, now + OWN_FOR));
+    }
+
+    #[test]
+    fn numbers_of_own_changes_are_known_once_and_until_changes_may_have_been_missed() {
+        let watchers = Watchers::default();
+        watchers.own_stamps([1, 2, 3].into_iter());
+        assert!(watchers.takes_own_stamp(1) && !watchers.takes_own_stamp(1));
+        watchers.disown(std::iter::empty());
+        assert!(!watchers.takes_own_stamp(2));
+        watchers.own_stamps(0..=STAMPS_MAX as i64);
+        assert!(!watchers.takes_own_stamp(0) && watchers.takes_own_stamp(1), "the oldest is forgotten");
     }
 }

@@ -98,7 +98,7 @@ async fn read(shared: &Shared, layout: &Layout, places: &Places, mut conn: Conn)
     let said = |error: mysql_async::Error| format!("the binary log of {}: {error}", shared.settings.database);
     let (file, position) = end(shared, &mut conn).await?;
     // Of own changes before this place nothing will be heard.
-    shared.watchers.forget_stamps();
+    shared.watchers.forget_own();
     conn.query_drop(HEARTBEAT).await.map_err(said)?;
 
     // Replicas are told apart by their number; a random one is unlikely to be taken.

@@ -5,7 +5,7 @@
 //! asked every second whether it still stands.
 
 use std::convert::Infallible;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -109,6 +109,8 @@ async fn follow(shared: &Shared, config: &Config, tls: Option<&MakeRustlsConnect
     let (sender, mut heard) = mpsc::unbounded_channel();
     let connect = tokio::time::timeout(shared.settings.timeout, connect(config, tls, sender));
     let client = connect.await.map_err(|_| format!("{place}: cannot connect in time"))?.map_err(said)?;
+    // The database may be another by now, and the number of the writer's session someone else's.
+    shared.watchers.forget_own();
     client.batch_execute(&format!("LISTEN {}", Quote::Double.name(&channel(&shared.settings)))).await.map_err(said)?;
     ask_for_triggers(shared, &client).await.map_err(said)??;
     shared.watchers.went_on();
@@ -116,7 +118,7 @@ async fn follow(shared: &Shared, config: &Config, tls: Option<&MakeRustlsConnect
     loop {
         match tokio::time::timeout(ASKED_EVERY, heard.recv()).await {
             Ok(Some(notification)) => {
-                if shared.watchers.is_own_session(notification.process_id().into()) {
+                if shared.watchers.is_own_session(notification.process_id().into(), Instant::now()) {
                     continue;
                 }
                 shared.counters.heard.add(1);
