@@ -50,6 +50,8 @@ pub(crate) struct Watchers {
     lag: AtomicI64,
     stamps: Mutex<(HashSet<i64>, VecDeque<i64>)>,
     doubts: Mutex<Doubts>,
+    /// Someone takes them.
+    keeps_doubts: AtomicBool,
     doubted: Notify,
 }
 
@@ -144,9 +146,7 @@ impl Watchers {
     /// taken for an own one, and these keys are told of again once that is known.
     pub(crate) fn disown<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) {
         self.forget_own();
-        if self.anyone() {
-            keys.for_each(|key| self.doubt(key.to_vec()));
-        }
+        keys.for_each(|key| self.doubt(key));
     }
 
     /// Changes may have been missed, own ones among them: a number that is still waited for would hide the next change that
@@ -159,15 +159,23 @@ impl Watchers {
     }
 
     /// This row may be visible as it was for a while yet.
-    pub(crate) fn doubt(&self, key: Vec<u8>) {
+    pub(crate) fn doubt(&self, key: &[u8]) {
+        if !self.keeps_doubts.load(Ordering::Acquire) {
+            return;
+        }
         let mut doubts = self.doubts.lock().unwrap_or_else(PoisonError::into_inner);
         if doubts.keys.len() < DOUBTS_MAX {
-            doubts.keys.insert(key);
+            doubts.keys.insert(key.to_vec());
         } else {
             doubts.keys.clear();
             doubts.all = true;
         }
         self.doubted.notify_one();
+    }
+
+    /// Doubts are taken from now on; without that there are none.
+    pub(crate) fn keep_doubts(&self) {
+        self.keeps_doubts.store(true, Ordering::Release);
     }
 
     /// Any row may be.
@@ -230,5 +238,16 @@ mod tests {
         assert!(!watchers.takes_own_stamp(2));
         watchers.own_stamps(0..=STAMPS_MAX as i64);
         assert!(!watchers.takes_own_stamp(0) && watchers.takes_own_stamp(1), "the oldest is forgotten");
+    }
+
+    #[test]
+    fn doubts_are_kept_for_who_takes_them_and_for_nobody_else() {
+        let watchers = Watchers::default();
+        let kept = |watchers: &Watchers| watchers.doubts.lock().unwrap().keys.len();
+        watchers.doubt(b"a");
+        assert_eq!(kept(&watchers), 0);
+        watchers.keep_doubts();
+        watchers.doubt(b"a");
+        assert_eq!(kept(&watchers), 1);
     }
 }

@@ -53,6 +53,7 @@ async fn follow(shared: &Shared) -> Result<Infallible, String> {
     let Some(layout) = shared.layout.get() else { return Err(format!("{}: it was not seen yet", shared.place())) };
     let places = places(shared, layout, &mut conn).await.map_err(said)?;
     let again = mysql::opts(&shared.settings).map_err(|error| error.to_string())?;
+    shared.watchers.keep_doubts();
     tokio::select! {
         ended = read(shared, layout, &places, conn) => ended,
         ended = settled::tell_again(shared, layout, again) => ended,
@@ -246,7 +247,7 @@ fn tell_rows(shared: &Shared, layout: &Layout, places: &Places, event: &RowsEven
             match &key {
                 Some(key) => {
                     shared.watchers.tell(&Change::Key(key.clone()));
-                    shared.watchers.doubt(key.clone());
+                    shared.watchers.doubt(key);
                 }
                 None => {
                     shared.watchers.tell(&Change::All);

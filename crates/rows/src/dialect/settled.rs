@@ -57,14 +57,14 @@ pub(super) async fn tell_again(shared: &Shared, layout: &Layout, opts: OptsBuild
                 Err(_) if some.len() > 1 => {
                     for key in some {
                         if lock(&mut conn, layout, &statements, std::slice::from_ref(&key)).await.is_err() {
-                            shared.watchers.doubt(key.clone());
+                            shared.watchers.doubt(&key);
                         }
                         shared.watchers.tell(&Change::Key(key));
                     }
                 }
                 Err(_) => {
                     tokio::time::sleep(PAUSE).await;
-                    some.into_iter().for_each(|key| shared.watchers.doubt(key));
+                    some.iter().for_each(|key| shared.watchers.doubt(key));
                 }
             }
         }
