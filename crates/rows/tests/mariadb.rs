@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use common::{World, apply, open, value};
 use nuthatch_rows::{Change, Done, Mode, Op};
 use nuthatch_testkit::database::Database;
+use nuthatch_testkit::{Address, Fault, Faulty};
 
 static SERVER: LazyLock<Database> = LazyLock::new(|| Database::mariadb(&["--log-bin", "--binlog-format=ROW"]));
 
@@ -102,6 +103,31 @@ fn a_database_that_is_down_is_told_at_once_and_found_again() {
 #[test]
 fn changes_by_sql_are_told_by_the_binary_log() {
     common::changes_by_sql_are_told_and_own_ones_are_not(&WORLD, &WORLD.full(), true);
+}
+
+/// An own change that was told of while nobody listened would otherwise be waited for, and found in the next change by SQL, which
+/// leaves the number in the cas column as it is.
+#[test]
+fn a_change_by_sql_after_an_own_one_that_was_never_heard_of_is_told() {
+    let socket = Address::Unix(SERVER.dir().join("sock"));
+    // What asks for the binary log sets this first.
+    let mut proxy = Faulty::before(&socket).striking(b"master_heartbeat_period");
+    let world = World {
+        url: format!("mysql://root@{}/test", proxy.address()),
+        sql: Box::new(|text| SERVER.sql(text)),
+        bytes: "LONGBLOB",
+        quote: '`',
+    };
+    let settings = world.full();
+    let table = open(&settings);
+    let heard = common::listen(&table);
+    proxy.set(Fault::Hang);
+    assert!(matches!(apply(&table, Op::set(b"a", b"own")), Done::Stored { .. }));
+    proxy.end_connections();
+    proxy.set(Fault::None);
+    common::hear(&heard, &Change::Gap);
+    (world.sql)(&format!("UPDATE {} SET body = 'theirs' WHERE id = 'a'", settings.table));
+    common::hear(&heard, &Change::Key(b"a".into()));
 }
 
 /// A server that waits for a replica between writing its binary log and showing the row: what is told meanwhile is told again.
