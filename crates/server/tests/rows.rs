@@ -5,6 +5,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::binary::frame;
 use common::{Client, address, eventually, listener, settings};
 use nuthatch_rows::{Database, Table};
 use nuthatch_server::backend::table::{TableBackend, now};
@@ -320,6 +321,42 @@ fn every_command_honours_the_name_of_a_table() {
         ("get @@accounts.n\r\n", "END\r\n"),
     ] {
         client.ask(asked, answer);
+    }
+}
+
+#[test]
+fn the_binary_protocols_commands_honour_the_name_of_a_table() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let server = Server::start(by_settings(mapping(&dir), Policy::Caching)).expect("the server starts");
+    let mut client = Client::connect_to(address(&server, 1));
+    let (stored, counts) = ([0; 8], |by: u64| [&by.to_be_bytes()[..], &[0; 12]].concat());
+    let (get, set, add, replace, delete, incr, decr) = (0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06);
+    let (getk, append, prepend, touch, gat) = (0x0c, 0x0e, 0x0f, 0x1c, 0x1d);
+    let row = |opcode| frame(opcode, "@@accounts.n");
+    for (request, answer) in [
+        (row(set).extras(stored).value("1"), Ok("")),
+        (row(add).extras(stored).value("2"), Err(2)),
+        (row(replace).extras(stored).value("3"), Ok("")),
+        (row(append).value("4"), Ok("")),
+        (row(prepend).value("2"), Ok("")),
+        (row(set).extras(stored).value("2").cas(1), Err(2)),
+        (row(incr).extras(counts(1)), Ok("\0\0\0\0\0\0\0\u{eb}")),
+        (row(decr).extras(counts(2)), Ok("\0\0\0\0\0\0\0\u{e9}")),
+        (row(touch).extras([0; 4]), Ok("")),
+        (row(gat).extras([0; 4]), Ok("233")),
+        (row(get), Ok("233")),
+        (row(getk), Ok("233")),
+        (frame(get, "n"), Err(1)),
+        (frame(get, "rows:n"), Err(1)),
+        (row(delete), Ok("")),
+        (row(get), Err(1)),
+    ] {
+        let opcode = request.opcode;
+        let told = client.call(&request);
+        let letters: String = told.value.iter().copied().map(char::from).collect();
+        let came = if told.status == 0 { Ok(letters.as_str()) } else { Err(told.status) };
+        assert_eq!(came, answer, "{opcode:#x}");
+        assert_eq!(told.key, if opcode == getk { &b"@@accounts.n"[..] } else { b"" }, "{opcode:#x}");
     }
 }
 
