@@ -53,6 +53,7 @@ packages=(
     mariadb-server mariadb-client       # tables behind a pool; each test starts its own
     galera-4 rsync                      # a cluster of MariaDBs, and how a node gets what it missed
     postgresql-15
+    netcat-openbsd                      # the examples' commands ask with it
 )
 
 # A program that may have come from elsewhere, and the packages that bring it when it is missing.

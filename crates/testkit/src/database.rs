@@ -303,7 +303,11 @@ impl Database {
         assert!(done.status.success(), "{program}: {}", String::from_utf8_lossy(&done.stderr));
     }
 
-    fn sql_in(&self, database: &str, text: &str) -> String {
+    /// As [`Database::sql`], in another database.
+    ///
+    /// # Panics
+    /// With what the client wrote, when a statement fails.
+    pub fn sql_in(&self, database: &str, text: &str) -> String {
         self.client(database, text).unwrap_or_else(|why| panic!("{text}: {why}"))
     }
 

@@ -38,12 +38,7 @@ impl Nuthatch {
             socket.display()
         );
         std::fs::write(&config, text).expect("the directory is ours");
-        Nuthatch::of(&config, &socket)
-    }
-
-    /// With a configuration that is there and has it listen on `socket`.
-    pub(crate) fn of(config: &Path, socket: &Path) -> Nuthatch {
-        Nuthatch { config: config.to_owned(), socket: socket.to_owned(), child: None }
+        Nuthatch { config, socket, child: None }
     }
 
     pub(crate) fn socket(&self) -> &Path {
