@@ -482,6 +482,32 @@ fn a_reload_changes_a_table_or_says_why_it_cannot_be() {
 }
 
 #[test]
+fn a_pool_that_a_reload_changes_hears_of_changes_to_its_table() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let with = |ttl_max_seconds| {
+        let mut settings = by_settings(mapping(&dir), Policy::Caching);
+        settings.pools[0].ttl_max_seconds = ttl_max_seconds;
+        settings
+    };
+    let server = Server::start(with(3600)).expect("the server starts");
+    let mut client = Client::connect(&server);
+    client.ask("set a 0 0 1\r\n0\r\n", "STORED\r\n");
+    for (reload, ttl_max_seconds) in [(1, 3601), (2, 3602)] {
+        server.reload(&with(ttl_max_seconds)).expect("it is reloaded");
+        eventually(|| client.stat("stats pools", "accounts:tier_stream") == "following");
+        client.send("get a\r\n");
+        client.read_until("END\r\n");
+        let connection = Connection::open(dir.path().join("shop.db")).expect("the file");
+        connection.busy_timeout(Duration::from_secs(20)).expect("a timeout");
+        connection.execute("UPDATE accounts SET name = ?1 WHERE id = 'a'", [reload.to_string()]).expect("a row");
+        eventually(|| {
+            client.send("get a\r\n");
+            client.read_until("END\r\n") == format!("VALUE a 0 1\r\n{reload}\r\nEND\r\n")
+        });
+    }
+}
+
+#[test]
 fn a_database_that_does_not_answer_holds_up_nobody_but_the_reload() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let silent = std::os::unix::net::UnixListener::bind(dir.path().join("silent")).expect("a socket");

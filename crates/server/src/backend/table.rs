@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -86,14 +86,49 @@ pub struct TableBackend {
 struct Names {
     /// Anyone has used the longer one.
     both: AtomicBool,
-    changes: Mutex<Option<Box<dyn Changes>>>,
+    told: Mutex<Told>,
+}
+
+/// Who is told of changes. A reload may give a table another who keeps copies.
+#[derive(Default)]
+struct Told {
+    /// With its number, counted from 1.
+    who: Option<(u64, Box<dyn Changes>)>,
+    numbers: u64,
+    /// Whether changes are heard of, or why not, once that is known.
+    stands: Option<Result<(), String>>,
+}
+
+impl Told {
+    /// Says how it stands, and that all may have changed if changes are heard of from now on.
+    fn stands(&mut self) {
+        let (Some((_, who)), Some(stands)) = (&mut self.who, &self.stands) else { return };
+        match stands {
+            Ok(()) => {
+                who.following(true, "");
+                who.gap();
+            }
+            Err(why) => who.following(false, why),
+        }
+    }
 }
 
 impl Names {
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn tell(&self, tell: impl FnOnce(&mut dyn Changes)) {
-        if let Some(changes) = &mut *self.changes.lock().unwrap_or_else(PoisonError::into_inner) {
-            tell(&mut **changes);
+        if let Some((_, who)) = &mut self.told().who {
+            tell(&mut **who);
         }
+    }
+
+    /// Changes are heard of from now on, or not.
+    fn stands(&self, stands: Result<(), String>) {
+        let mut told = self.told();
+        told.stands = Some(stands);
+        told.stands();
     }
 }
 
@@ -150,6 +185,25 @@ impl TableBackend {
             true => key.to_vec(),
             false => [&self.prefix, key].concat(),
         })
+    }
+
+    /// Has the table tell of changes, for as long as it is open.
+    fn listen(&self) {
+        let (names, prefix) = (Arc::clone(&self.names), self.prefix.clone());
+        let listened = self.table.subscribe(Box::new(move |change| match change {
+            Change::Key(key) => names.tell(|changes| {
+                changes.changed(key);
+                if names.both.load(Ordering::Relaxed) {
+                    changes.changed(&[&prefix[..], key].concat());
+                }
+            }),
+            Change::Gap => names.stands(Ok(())),
+            Change::Away(why) => names.stands(Err(why.clone())),
+            _ => names.tell(|changes| changes.gap()),
+        }));
+        if let Err(error) = listened {
+            self.names.stands(Err(error.to_string()));
+        }
     }
 
     fn change(&self, key: &[u8], op: impl FnOnce(Vec<u8>) -> rows::Op, answer: Answer) -> Later<Done> {
@@ -304,29 +358,18 @@ impl Backend for TableBackend {
     }
 
     fn follow(self: Arc<Self>, changes: Box<dyn Changes>) -> Option<Later<()>> {
-        *self.names.changes.lock().unwrap_or_else(PoisonError::into_inner) = Some(changes);
-        let (names, prefix) = (Arc::clone(&self.names), self.prefix.clone());
-        let listened = self.table.subscribe(Box::new(move |change| {
-            names.tell(|changes| match change {
-                Change::Key(key) => {
-                    changes.changed(key);
-                    if names.both.load(Ordering::Relaxed) {
-                        changes.changed(&[&prefix[..], key].concat());
-                    }
-                }
-                Change::Gap => {
-                    changes.following(true, "");
-                    changes.gap();
-                }
-                Change::Away(why) => changes.following(false, why),
-                _ => changes.gap(),
-            });
-        }));
-        if let Err(error) = listened {
-            self.names.tell(|changes| changes.following(false, &error.to_string()));
+        let number = {
+            let mut told = self.names.told();
+            told.numbers += 1;
+            told.who = Some((told.numbers, changes));
+            told.stands();
+            told.numbers
+        };
+        if number == 1 {
+            self.listen();
         }
         // Whoever is told ends with the pool's use of this table.
-        let until = Until(Arc::clone(&self.names));
+        let until = Until(Arc::clone(&self.names), number);
         Some(Box::pin(async move {
             std::future::pending::<()>().await;
             drop(until);
@@ -348,12 +391,12 @@ impl Backend for TableBackend {
     }
 }
 
-/// Ends the telling of changes.
-struct Until(Arc<Names>);
+/// Ends the telling of changes to the one with this number.
+struct Until(Arc<Names>, u64);
 
 impl Drop for Until {
     fn drop(&mut self) {
-        *self.0.changes.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.0.told().who.take_if(|(number, _)| *number == self.1);
     }
 }
 
