@@ -405,6 +405,24 @@ fn a_daemon_answers_and_has_its_pid_file_when_the_command_returns() {
     wait_until("the pid file is gone", || !place.path("pid").exists());
 }
 
+#[test]
+fn check_reads_the_authorities_that_origins_are_to_be_of() {
+    let place = Place::new();
+    let listen = "[[listen]]\nhttp = \"127.0.0.1:0\"\norigin = \"site\"\n";
+    let file = format!("{listen}[origin.site]\nservers = \"https://127.0.0.1\"\ntls_ca = \"ca.pem\"\n");
+    place.file("n.toml", &file);
+    let output = place.run("nuthatch", &["check", "n.toml"]);
+    let why = "file of origins' authorities ca.pem: No such file or directory (os error 2)";
+    assert!(text(&output.stderr).contains(why), "{}", text(&output.stderr));
+    assert_ne!(output.status.code(), Some(0));
+    place.file("ca.pem", &certificate());
+    let output = place.run("nuthatch", &["check", "n.toml"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    place.file("n.toml", &file.replace("tls_ca = \"ca.pem\"", "tls_without_verification = true"));
+    let output = place.run("nuthatch", &["check", "n.toml"]);
+    assert!(text(&output.stdout).contains("tls_without_verification: whoever is between"), "{}", text(&output.stdout));
+}
+
 /// A server with the file `n.toml`, which tells what reloads come to.
 struct Reloading {
     place: Place,

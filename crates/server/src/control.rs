@@ -15,6 +15,7 @@ use crate::backends::{Backends, Opened};
 use crate::crew::Crew;
 use crate::doors::Doors;
 use crate::http::sites::Logs;
+use crate::http::trust::Trusts;
 use crate::memory_file;
 use crate::pool::{EvictionReporter, Handles, Pool};
 use crate::server::{Reloaded, StartError};
@@ -41,6 +42,8 @@ pub(crate) struct Control {
     pub(crate) backends: Backends,
     /// Access logs of HTTP listeners.
     pub(crate) logs: Logs,
+    /// What their origins are trusted by.
+    pub(crate) trusts: Trusts,
     /// Pools that are in the settings no more, as long as someone uses them.
     pub(crate) leaving: Vec<Arc<Pool>>,
     /// Pools that nobody can use any more, until the workers' handles are gone.
@@ -62,6 +65,7 @@ impl Control {
         access: Access,
         backends: Backends,
         logs: Logs,
+        trusts: Trusts,
     ) -> Control {
         let mut handles = Handles::default();
         handles.follow(&shared.live());
@@ -74,6 +78,7 @@ impl Control {
             access,
             backends,
             logs,
+            trusts,
             leaving: Vec::new(),
             unused: Vec::new(),
             handles,

@@ -19,6 +19,7 @@ use crate::auth::Access;
 use crate::counters::{Counters, ListenerCounter};
 use crate::crew::Crew;
 use crate::http::sites::{Logs, Served};
+use crate::http::trust::Trusts;
 use crate::listen::{self, BindError, Bound, SocketFile, descriptor};
 use crate::log::Level;
 use crate::pool::Pool;
@@ -166,12 +167,21 @@ impl Doors {
     }
 
     /// What clients get who come in from now on. `pools` are in the order of the settings.
-    pub(crate) fn listeners(&mut self, pools: &[Arc<Pool>], access: &Access, logs: &Logs) -> Vec<Arc<Listener>> {
+    pub(crate) fn listeners(
+        &mut self,
+        pools: &[Arc<Pool>],
+        access: &Access,
+        logs: &Logs,
+        trusts: &Trusts,
+    ) -> Vec<Arc<Listener>> {
         let ticks = &self.ticks;
         let listener = |door: &mut Door| {
             let own_pool = &pools[door.wanted.pool];
             let before = door.site.take();
-            door.site = door.wanted.http.as_ref().map(|http| Served::new(http, own_pool, ticks, logs, before));
+            door.site = door.wanted.http.as_ref().and_then(|http| {
+                let trust = trusts.of(&http.origin.tls)?;
+                Some(Served::new(http, own_pool, ticks, logs, trust, before))
+            });
             Arc::new(Listener {
                 name: door.wanted.tag.clone().unwrap_or_else(|| door.address.to_string()),
                 address: door.address.clone(),

@@ -15,6 +15,7 @@ use crate::backends::Backends;
 use crate::clock::Clock;
 use crate::control::Control;
 use crate::http::sites::Logs;
+use crate::http::trust::Trusts;
 use crate::log::{Level, Log};
 use crate::pool::{Pool, Route, Routes};
 use crate::server::{Reloaded, StartError};
@@ -32,6 +33,8 @@ impl Control {
         let mut outcome = Reloaded { changed, waiting, failed: Vec::new() };
         let access = Access::read(&settings).map_err(StartError::Credentials)?;
         let logs = Logs::open(&settings, &self.logs).map_err(StartError::AccessLog)?;
+        let (trusts, failed) = Trusts::read(&settings, &self.trusts).map_err(StartError::Tls)?;
+        outcome.failed.extend(failed);
         let pools =
             pools_of(&settings, &shared.live().pools, &self.leaving, &shared.books, &shared.clock, &shared.log)?;
         let before_tiers = shared.live().tiers.clone();
@@ -40,10 +43,13 @@ impl Control {
 
         self.access = self.access.followed_by(access);
         self.logs = logs;
+        self.trusts = trusts;
         self.change_pools(&before, &mut settings, &pools, &mut outcome);
         let were = tls::in_force(&shared.live().listeners);
         let tls = shared.tls_of(&settings);
-        if tls.iter().flatten().flatten().any(|tls| were.iter().any(|other| Arc::ptr_eq(other, tls))) {
+        if tls.iter().flatten().flatten().any(|tls| were.iter().any(|other| Arc::ptr_eq(other, tls)))
+            || self.trusts.has_files()
+        {
             outcome.changed.push("certificates: read again, for connections from now on".to_owned());
         }
         let rearranged = self.doors.rearrange(&before, &settings, tls, &shared.books).await;
@@ -54,7 +60,7 @@ impl Control {
         }
         change_shared(&shared, &before, &settings);
 
-        let listeners = self.doors.listeners(&pools, &self.access, &self.logs);
+        let listeners = self.doors.listeners(&pools, &self.access, &self.logs, &self.trusts);
         let leaving = self.leaving.iter().map(Arc::downgrade).collect();
         let routes = routes_of(&settings, &pools);
         let tiers = self.backends.tiers_of(&settings, &pools, &self.leaving, &before_tiers, &shared.books)?;

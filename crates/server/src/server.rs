@@ -21,6 +21,7 @@ use crate::control::{Command, Control};
 use crate::crew::Crew;
 use crate::doors::Doors;
 use crate::http::sites::{AccessLogError, Logs};
+use crate::http::trust::Trusts;
 use crate::listen::BindError;
 use crate::log::{Level, Log};
 use crate::memory_file::MemoryFileError;
@@ -50,7 +51,9 @@ impl Server {
     /// In a sentence, which file cannot be used and why.
     pub fn prepare(settings: Settings) -> Result<Prepared, StartError> {
         let tls = tls::of_listeners(&settings.listeners, &[]).into_iter().collect::<Result<_, _>>();
-        Ok(Prepared { settings, tls: tls.map_err(StartError::Tls)?, backends: BTreeMap::new() })
+        let tls = tls.map_err(StartError::Tls)?;
+        let (trusts, _) = Trusts::read(&settings, &Trusts::default()).map_err(StartError::Tls)?;
+        Ok(Prepared { settings, tls, trusts, backends: BTreeMap::new() })
     }
 }
 
@@ -59,6 +62,8 @@ pub struct Prepared {
     settings: Settings,
     /// For each listener, in their order.
     tls: Vec<Option<Arc<ListenerTls>>>,
+    /// For their origins.
+    trusts: Trusts,
     backends: BTreeMap<String, Arc<dyn Backend>>,
 }
 
@@ -75,7 +80,7 @@ impl Prepared {
     /// # Errors
     /// As there.
     pub fn start(self) -> Result<Running, StartError> {
-        let Prepared { settings, tls, backends } = self;
+        let Prepared { settings, tls, trusts, backends } = self;
         let settings = Settings { workers: settings.workers.clamp(1, WORKERS_MAX), ..settings };
         let books = Arc::<Books>::default();
         let access = Access::read(&settings).map_err(StartError::Credentials)?;
@@ -91,7 +96,7 @@ impl Prepared {
         let live = Live {
             tiers,
             routes: reload::routes_of(&settings, &pools),
-            listeners: doors.listeners(&pools, &access, &logs),
+            listeners: doors.listeners(&pools, &access, &logs, &trusts),
             leaving: Vec::new(),
             pools,
             settings: Arc::new(settings),
@@ -103,7 +108,7 @@ impl Prepared {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
         let crew = Crew::start(&shared, &live, live.settings.workers).map_err(StartError::Thread)?;
         let (commands, asked) = unbounded_channel();
-        let control = Control::new(&shared, doors, crew, access, backends, logs);
+        let control = Control::new(&shared, doors, crew, access, backends, logs, trusts);
         let run = move || runtime.block_on(control.run(asked));
         let control = std::thread::Builder::new().name("control".to_owned()).spawn(run).map_err(StartError::Thread)?;
         Ok(Running { shared, commands, control: Mutex::new(Some(control)) })
@@ -131,8 +136,8 @@ impl Running {
     /// Applies everything that can change while running, and reads the files of users and of certificates again. No
     /// connection is closed and no request disturbed: what has begun ends with the settings it began with, and open
     /// connections keep what their listener was when they connected. Returns when new connections are served by the new
-    /// settings; open ones follow between two requests. Certificates that cannot be used are those of their listeners
-    /// alone, which stay as they were. What came of it are phrases for the operator.
+    /// settings; open ones follow between two requests. Certificates that cannot be used are those of their listeners and
+    /// origins alone, which stay as they were. What came of it are phrases for the operator.
     ///
     /// # Errors
     /// When a file of users is bad, a new pool cannot be made or a mapping does not fit its table: then nothing changes. Likewise when the server has

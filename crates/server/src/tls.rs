@@ -104,8 +104,8 @@ pub(crate) fn of_listeners(
 
 fn configuration(settings: &TlsSettings) -> Result<ServerConfig, TlsError> {
     let chain = certificates(Part::Certificate, &settings.certificate)?;
-    let key = private_key(settings)?;
-    let roots = settings.client_ca.as_deref().map(authorities).transpose()?.map(Arc::new);
+    let key = private_key(&settings.key, settings.key_format)?;
+    let roots = settings.client_ca.as_deref().map(|path| authorities(Part::ClientCa, path)).transpose()?.map(Arc::new);
 
     let mut provider = ring::default_provider();
     if let Some(ciphers) = &settings.ciphers {
@@ -118,26 +118,16 @@ fn configuration(settings: &TlsSettings) -> Result<ServerConfig, TlsError> {
         TlsVersion::Tls12 => &[&TLS13, &TLS12][..],
         TlsVersion::Tls13 => &[&TLS13],
     };
-    let wrong = |part, path: &Path| {
-        let path = path.to_path_buf();
-        move |error: rustls::Error| TlsError { part, path, why: sentence(&error) }
-    };
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions)
-        .map_err(wrong(Part::Certificate, &settings.certificate))?;
+        .map_err(|error| TlsError::new(Part::Certificate, &settings.certificate, &error))?;
     let builder = match (&roots, settings.client_certificate) {
         (None, _) | (_, ClientCertificate::None) => builder.with_no_client_auth(),
         (Some(roots), wanted) => builder.with_client_cert_verifier(verifier(settings, roots, &provider, wanted)?),
     };
-    let mut config = builder.with_single_cert(chain, key).map_err(|error| match error {
-        rustls::Error::InconsistentKeys(_) => TlsError {
-            part: Part::Pair,
-            path: settings.key.clone(),
-            why: format!("expected the private key of the certificate in {}", settings.certificate.display()),
-        },
-        rustls::Error::General(_) => wrong(Part::Key, &settings.key)(error),
-        error => wrong(Part::Certificate, &settings.certificate)(error),
-    })?;
+    let mut config = builder
+        .with_single_cert(chain, key)
+        .map_err(|error| TlsError::of_pair(&error, &settings.certificate, &settings.key))?;
     if settings.is_http {
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     }
@@ -165,7 +155,8 @@ fn verifier(
     })
 }
 
-fn certificates(part: Part, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+/// The certificates in a file, of which there is at least one.
+pub(crate) fn certificates(part: Part, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let text = read(part, path)?;
     let wrong = |why: String| TlsError { part, path: path.to_path_buf(), why };
     let found: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(&text).collect();
@@ -176,10 +167,11 @@ fn certificates(part: Part, path: &Path) -> Result<Vec<CertificateDer<'static>>,
     }
 }
 
-fn private_key(settings: &TlsSettings) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let bytes = read(Part::Key, &settings.key)?;
-    let wrong = |why| TlsError { part: Part::Key, path: settings.key.clone(), why };
-    match settings.key_format {
+/// The private key in a file.
+pub(crate) fn private_key(path: &Path, format: KeyFormat) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let bytes = read(Part::Key, path)?;
+    let wrong = |why| TlsError { part: Part::Key, path: path.to_path_buf(), why };
+    match format {
         KeyFormat::Pem => PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| match error {
             pem::Error::NoItemsFound => {
                 wrong("expected a private key in PEM without a password, found none".to_owned())
@@ -191,11 +183,12 @@ fn private_key(settings: &TlsSettings) -> Result<PrivateKeyDer<'static>, TlsErro
     }
 }
 
-fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+/// The authorities in a file.
+pub(crate) fn authorities(part: Part, path: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
-    for (index, certificate) in certificates(Part::ClientCa, path)?.into_iter().enumerate() {
+    for (index, certificate) in certificates(part, path)?.into_iter().enumerate() {
         roots.add(certificate).map_err(|error| TlsError {
-            part: Part::ClientCa,
+            part,
             path: path.to_path_buf(),
             why: format!("certificate {}: {}", index + 1, sentence(&error)),
         })?;
@@ -232,14 +225,37 @@ pub struct TlsError {
 
 /// What a file is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+pub(crate) enum Part {
+    /// Who we are.
     Certificate,
+    /// That we are.
     Key,
+    /// Both, which belong together.
     Pair,
+    /// Who clients may be.
     ClientCa,
+    /// Who origins may be.
+    OriginCa,
 }
 
 impl TlsError {
+    pub(crate) fn new(part: Part, path: &Path, error: &rustls::Error) -> TlsError {
+        TlsError { part, path: path.to_path_buf(), why: sentence(error) }
+    }
+
+    /// A certificate and a key cannot be shown together.
+    pub(crate) fn of_pair(error: &rustls::Error, certificate: &Path, key: &Path) -> TlsError {
+        match error {
+            rustls::Error::InconsistentKeys(_) => TlsError {
+                part: Part::Pair,
+                path: key.to_path_buf(),
+                why: format!("expected the private key of the certificate in {}", certificate.display()),
+            },
+            rustls::Error::General(_) => TlsError::new(Part::Key, key, error),
+            error => TlsError::new(Part::Certificate, certificate, error),
+        }
+    }
+
     /// The line that memcached answers `refresh_certs` with.
     pub(crate) fn as_wire(&self) -> String {
         let (path, why) = (self.path.display(), &self.why);
@@ -247,7 +263,7 @@ impl TlsError {
             Part::Certificate => format!("Error loading the certificate chain: {path} : {why}\r\n"),
             Part::Key => format!("Error loading the key: {path} : {why}\r\n"),
             Part::Pair => format!("Error validating the certificate: {path} : {why}\r\n"),
-            Part::ClientCa => format!("Error loading the CA certificate: {path} : {why}\r\n"),
+            Part::ClientCa | Part::OriginCa => format!("Error loading the CA certificate: {path} : {why}\r\n"),
         }
     }
 }
@@ -261,6 +277,7 @@ impl fmt::Display for TlsError {
             Part::Certificate => "certificate file",
             Part::Key | Part::Pair => "key file",
             Part::ClientCa => "file of client authorities",
+            Part::OriginCa => "file of origins' authorities",
         };
         write!(f, "{what} {}: {}", self.path.display(), self.why)
     }

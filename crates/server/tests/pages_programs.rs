@@ -48,10 +48,15 @@ fn php_pages_are_made_once_and_saved_ones_are_made_anew() {
     assert!(php.folder.path().join("count").exists());
 }
 
-#[test]
-fn nginx_is_an_origin_whose_files_are_revalidated_and_cut() {
-    let nginx = Program::start(|folder, port| {
+/// nginx with a file, over TLS if `authority` is there.
+fn nginx(authority: Option<&Authority>) -> Program {
+    Program::start(|folder, port| {
         let root = folder.path();
+        let tls = authority.map_or_else(String::new, |authority| {
+            let (certificate, key) = (authority.file("server.pem"), authority.file("server.key"));
+            format!("ssl_certificate {}; ssl_certificate_key {};", certificate.display(), key.display())
+        });
+        let ssl = if authority.is_some() { " ssl" } else { "" };
         fs::write(root.join("page.txt"), "0123456789".repeat(5000)).expect("a file");
         let place = root.display();
         let configuration = format!(
@@ -61,26 +66,39 @@ fn nginx_is_an_origin_whose_files_are_revalidated_and_cut() {
                access_log {place}/access.log;\n\
                client_body_temp_path {place}/a; proxy_temp_path {place}/b; fastcgi_temp_path {place}/c;\n\
                uwsgi_temp_path {place}/d; scgi_temp_path {place}/e;\n\
-               server {{ listen 127.0.0.1:{port}; root {place}; expires 10s; gzip on; gzip_types text/plain; }}\n\
+               server {{ listen 127.0.0.1:{port}{ssl}; {tls} root {place}; expires 10s; gzip on; gzip_types text/plain; }}\n\
              }}\n"
         );
         fs::write(root.join("nginx.conf"), configuration).expect("a file");
         let mut command = Command::new("/usr/sbin/nginx");
         command.arg("-p").arg(root).arg("-c").arg(root.join("nginx.conf"));
         command
-    });
-    let server = start(settings_with(nginx.settings()));
-    let page = url(&server, "/page.txt");
-    assert_eq!(curl(&[&page]).len(), 50_000);
-    assert_eq!(curl(&["--compressed", &page]).len(), 50_000);
-    assert_eq!(curl(&["-r", "10003-10005", &page]), "345");
-    let head = curl(&["-I", &page]);
-    assert!(head.contains("x-cache: HIT") && head.contains("content-length: 50000"), "{head}");
-    Client::connect(&server).ask("debugtime 20\r\n", "OK\r\n");
-    assert_eq!(curl(&[&page]).len(), 50_000);
-    let log = || fs::read_to_string(nginx.folder.path().join("access.log")).unwrap_or_default();
-    eventually(|| log().lines().count() == 2);
-    assert!(log().lines().nth(1).is_some_and(|line| line.contains("\" 304 ")), "{}", log());
+    })
+}
+
+#[test]
+fn nginx_is_an_origin_whose_files_are_revalidated_and_cut_over_tls_too() {
+    let authority = Authority::new();
+    for is_secure in [false, true] {
+        let nginx = nginx(is_secure.then_some(&authority));
+        let mut http = nginx.settings();
+        if is_secure {
+            http.origin.servers = vec![format!("https://localhost:{}", nginx.port).parse().expect("an address")];
+            http.origin.tls.ca = Some(authority.file("ca.pem"));
+        }
+        let server = start(settings_with(http));
+        let page = url(&server, "/page.txt");
+        assert_eq!(curl(&[&page]).len(), 50_000);
+        assert_eq!(curl(&["--compressed", &page]).len(), 50_000);
+        assert_eq!(curl(&["-r", "10003-10005", &page]), "345");
+        let head = curl(&["-I", &page]);
+        assert!(head.contains("x-cache: HIT") && head.contains("content-length: 50000"), "{head}");
+        Client::connect(&server).ask("debugtime 20\r\n", "OK\r\n");
+        assert_eq!(curl(&[&page]).len(), 50_000);
+        let log = || fs::read_to_string(nginx.folder.path().join("access.log")).unwrap_or_default();
+        eventually(|| log().lines().count() == 2);
+        assert!(log().lines().nth(1).is_some_and(|line| line.contains("\" 304 ")), "{}", log());
+    }
 }
 
 /// Each answer is another one.

@@ -31,16 +31,23 @@ impl Request {
     }
 }
 
+/// What an origin's bytes go over: a socket, or one with encryption around it.
+pub trait Link: Read + Write {}
+
+impl<T: Read + Write> Link for T {}
+
 /// Where a script answers.
 pub struct Answer<'a> {
-    stream: &'a mut TcpStream,
+    link: &'a mut BufReader<Box<dyn Link>>,
+    socket: &'a TcpStream,
     is_open: &'a mut bool,
 }
 
 impl Answer<'_> {
     /// Sends bytes as they are.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        *self.is_open &= self.stream.write_all(bytes.as_ref()).is_ok();
+        let link = self.link.get_mut();
+        *self.is_open &= link.write_all(bytes.as_ref()).and_then(|()| link.flush()).is_ok();
     }
 
     /// A whole answer: a status with its reason, header lines without their ends, a body.
@@ -51,16 +58,16 @@ impl Answer<'_> {
         self.send([head.as_bytes(), body].concat());
     }
 
-    /// Closes the connection in order.
+    /// Closes the connection, in order as far as the socket goes: encryption is not told.
     pub fn close(&mut self) {
-        let _ = self.stream.shutdown(Shutdown::Both);
+        let _ = self.socket.shutdown(Shutdown::Both);
         *self.is_open = false;
     }
 
     /// What the client sends after its request, as another protocol.
     pub fn take(&mut self, bytes: usize) -> Vec<u8> {
         let mut taken = vec![0; bytes];
-        match self.stream.read_exact(&mut taken) {
+        match self.link.read_exact(&mut taken) {
             Ok(()) => taken,
             Err(_) => {
                 *self.is_open = false;
@@ -96,6 +103,7 @@ impl Gate {
 /// A web server that runs. Dropped, it accepts no more.
 #[derive(Debug)]
 pub struct Origin {
+    scheme: &'static str,
     address: SocketAddr,
     requests: Arc<Mutex<Vec<Request>>>,
     connections: Arc<AtomicUsize>,
@@ -108,11 +116,25 @@ impl Origin {
     /// # Panics
     /// When there is no port.
     pub fn start(script: impl Fn(&Request, &mut Answer<'_>) + Send + Sync + 'static) -> Origin {
+        Origin::start_over("http", |socket| Box::new(socket), script)
+    }
+
+    /// The same with something around its sockets, for which addresses begin with `scheme`.
+    ///
+    /// # Panics
+    /// When there is no port.
+    pub fn start_over(
+        scheme: &'static str,
+        wrap: impl Fn(TcpStream) -> Box<dyn Link> + Send + Sync + 'static,
+        script: impl Fn(&Request, &mut Answer<'_>) + Send + Sync + 'static,
+    ) -> Origin {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
-        let (script, requests) = (Arc::new(script), Arc::<Mutex<Vec<Request>>>::default());
+        let (wrap, script) = (Arc::new(wrap), Arc::new(script));
+        let requests = Arc::<Mutex<Vec<Request>>>::default();
         let (connections, is_over) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
         let origin = Origin {
+            scheme,
             address,
             requests: Arc::clone(&requests),
             connections: Arc::clone(&connections),
@@ -125,16 +147,16 @@ impl Origin {
                 }
                 let Ok(stream) = stream else { continue };
                 connections.fetch_add(1, Ordering::Relaxed);
-                let (script, requests) = (Arc::clone(&script), Arc::clone(&requests));
-                std::thread::spawn(move || serve(stream, &*script, &requests));
+                let (wrap, script, requests) = (Arc::clone(&wrap), Arc::clone(&script), Arc::clone(&requests));
+                std::thread::spawn(move || serve(stream, &*wrap, &*script, &requests));
             }
         });
         origin
     }
 
-    /// `http://127.0.0.1:PORT`
+    /// `http://127.0.0.1:PORT`, or with another scheme.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("{}://{}", self.scheme, self.address)
     }
 
     /// Where it listens.
@@ -176,20 +198,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn serve(
-    stream: TcpStream,
+    socket: TcpStream,
+    wrap: &dyn Fn(TcpStream) -> Box<dyn Link>,
     script: &(dyn Fn(&Request, &mut Answer<'_>) + Send + Sync),
     requests: &Mutex<Vec<Request>>,
 ) {
-    let _ = stream.set_read_timeout(Some(PATIENCE));
-    let _ = stream.set_nodelay(true);
-    let Ok(mut writer) = stream.try_clone() else { return };
-    let mut reader = BufReader::new(stream);
+    let _ = socket.set_read_timeout(Some(PATIENCE));
+    let _ = socket.set_nodelay(true);
+    let Ok(inner) = socket.try_clone() else { return };
+    let mut link = BufReader::new(wrap(inner));
     let mut is_open = true;
-    while is_open && let Some(request) = read_request(&mut reader) {
+    while is_open && let Some(request) = read_request(&mut link) {
         lock(requests).push(request.clone());
-        script(&request, &mut Answer { stream: &mut writer, is_open: &mut is_open });
+        script(&request, &mut Answer { link: &mut link, socket: &socket, is_open: &mut is_open });
     }
-    let _ = writer.shutdown(Shutdown::Both);
+    let _ = socket.shutdown(Shutdown::Both);
 }
 
 fn read_request(reader: &mut impl BufRead) -> Option<Request> {

@@ -9,10 +9,11 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::body::{OriginBody, RequestBody};
-use super::{Early, FetchError, Origins, Server, probe_request};
+use super::{Early, FetchError, Origins, Server, ServerAddress, probe_request, tls};
 
 /// Fields of an answer's head.
 const FIELDS_MAX: usize = 200;
@@ -75,17 +76,31 @@ fn take(server: usize, idle_timeout: Duration) -> Option<Sender> {
 
 async fn connect(origins: &Origins, server: &Server) -> Result<Sender, FetchError> {
     let address = &server.address;
-    let settings = &origins.settings;
     let connecting = async {
-        let stream = TcpStream::connect((address.host(), address.port())).await?;
-        stream.set_nodelay(true)?;
-        Ok(stream)
+        let stream = async {
+            let stream = TcpStream::connect((address.host(), address.port())).await?;
+            stream.set_nodelay(true)?;
+            Ok(stream)
+        };
+        let stream = stream.await.map_err(|error| FetchError::Connect(address.clone(), error))?;
+        match &server.tls_name {
+            None => begin(address, stream).await,
+            Some(name) => {
+                let stream = tls::shake_hands(origins.trust(), name, stream).await;
+                let why = |error| FetchError::Tls(address.clone(), tls::sentence(&error, name, &origins.settings.tls));
+                begin(address, stream.map_err(why)?).await
+            }
+        }
     };
-    let stream = match origins.ticks.within(settings.connect_timeout, connecting).await {
-        None => return Err(FetchError::ConnectTimeout(address.clone())),
-        Some(Err(error)) => return Err(FetchError::Connect(address.clone(), error)),
-        Some(Ok(stream)) => stream,
-    };
+    let in_time = origins.ticks.within(origins.settings.connect_timeout, connecting).await;
+    in_time.unwrap_or_else(|| Err(FetchError::ConnectTimeout(address.clone())))
+}
+
+/// Speaks HTTP over `stream` from now on.
+async fn begin<S>(address: &ServerAddress, stream: S) -> Result<Sender, FetchError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let (sender, connection) = Builder::new()
         .max_headers(FIELDS_MAX)
         .max_buf_size(BUFFER_BYTES_MAX)

@@ -10,6 +10,7 @@
 //! | `health` | who is well; the probes |
 //! | `early` | what comes before an answer |
 //! | `body` | an answer's body, as it arrives |
+//! | `tls` | whether a server is who it should be |
 //! | this | choosing a server, asking, and asking another |
 
 mod address;
@@ -17,21 +18,25 @@ mod body;
 mod connection;
 mod early;
 mod health;
+mod tls;
 
 use std::fmt;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::request::Parts;
 use http::{Request, Response};
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 pub use address::{ServerAddress, ServerAddressError};
 pub(crate) use body::next_piece;
 pub use body::{OriginBody, RequestBody};
 pub(crate) use early::Early;
 use health::Health;
+pub use tls::OriginTls;
 
 use crate::ticks::Ticks;
 
@@ -62,6 +67,8 @@ pub struct OriginSettings {
     pub health_path: Option<String>,
     /// How often.
     pub health_interval: Duration,
+    /// Who servers at `https` addresses are to be.
+    pub tls: OriginTls,
 }
 
 impl Default for OriginSettings {
@@ -79,6 +86,7 @@ impl Default for OriginSettings {
             fail_time: Duration::from_secs(10),
             health_path: None,
             health_interval: Duration::from_secs(5),
+            tls: OriginTls::default(),
         }
     }
 }
@@ -98,6 +106,8 @@ pub struct Origins {
     servers: Vec<Server>,
     turn: AtomicUsize,
     ticks: Arc<Ticks>,
+    /// What new connections are made with.
+    trust: Mutex<Arc<ClientConfig>>,
 }
 
 /// One of them.
@@ -105,6 +115,8 @@ struct Server {
     /// By which workers find its idle connections; no two of a process have the same.
     number: usize,
     address: ServerAddress,
+    /// For whom its certificate is to be, where it speaks TLS.
+    tls_name: Option<ServerName<'static>>,
     health: Health,
 }
 
@@ -114,6 +126,8 @@ struct Server {
 pub enum FetchError {
     /// Nobody answers at its address.
     Connect(ServerAddress, std::io::Error),
+    /// Who answers there is not who should, or speaks no TLS: in a sentence, what was expected.
+    Tls(ServerAddress, String),
     /// Nobody answered there in time.
     ConnectTimeout(ServerAddress),
     /// No head of an answer came in time.
@@ -129,6 +143,11 @@ pub enum FetchError {
 }
 
 impl FetchError {
+    /// Was anything sent to the server?
+    fn was_sent(&self) -> bool {
+        !matches!(self, FetchError::Connect(..) | FetchError::Tls(..) | FetchError::ConnectTimeout(_))
+    }
+
     /// The status to answer a client with.
     pub(crate) fn status(&self) -> http::StatusCode {
         match self {
@@ -145,6 +164,7 @@ impl fmt::Display for FetchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FetchError::Connect(server, error) => write!(f, "origin {server}: cannot connect: {error}"),
+            FetchError::Tls(server, why) => write!(f, "origin {server}: {why}"),
             FetchError::ConnectTimeout(server) => write!(f, "origin {server}: no connection in time (connect_timeout)"),
             FetchError::FirstByteTimeout(server) => {
                 write!(f, "origin {server}: no answer in time (first_byte_timeout)")
@@ -179,15 +199,28 @@ impl fmt::Display for Chain<'_> {
 }
 
 impl Origins {
-    /// The servers that `settings` name, of which there is at least one; all are thought to be well.
-    pub fn new(settings: OriginSettings, ticks: Arc<Ticks>) -> Arc<Origins> {
+    /// The servers that `settings` name, of which there is at least one; all are thought to be well. Those at `https`
+    /// addresses are spoken to as `trust` has it, which was made of [`OriginSettings::tls`].
+    pub fn new(settings: OriginSettings, trust: Arc<ClientConfig>, ticks: Arc<Ticks>) -> Arc<Origins> {
         static NUMBERS: AtomicUsize = AtomicUsize::new(0);
+        let own_name = settings.tls.server_name.as_ref();
         let servers = settings.servers.iter().map(|address| Server {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             address: address.clone(),
+            tls_name: address.tls_name().map(|name| own_name.unwrap_or(name).clone()),
             health: Health::default(),
         });
-        Arc::new(Origins { servers: servers.collect(), settings, turn: AtomicUsize::new(0), ticks })
+        let (servers, turn, trust) = (servers.collect(), AtomicUsize::new(0), Mutex::new(trust));
+        Arc::new(Origins { servers, settings, turn, ticks, trust })
+    }
+
+    /// Makes connections with `trust` from now on: what the same files say now. Those that there are go on.
+    pub fn set_trust(&self, trust: Arc<ClientConfig>) {
+        *self.trust.lock().unwrap_or_else(PoisonError::into_inner) = trust;
+    }
+
+    fn trust(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.trust.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What they were made of.
@@ -222,8 +255,7 @@ impl Origins {
                     if !matches!(error, FetchError::Client(_)) {
                         server.health.failed(self.settings.fails_max, self.settings.fail_time);
                     }
-                    let was_sent = !matches!(error, FetchError::Connect(..) | FetchError::ConnectTimeout(_));
-                    if was_sent && !can_repeat {
+                    if error.was_sent() && !can_repeat {
                         return Err(error);
                     }
                     last = Some(error);
@@ -284,12 +316,18 @@ fn probe_request(authority: &str, path: &str) -> Option<Request<()>> {
 
 #[cfg(test)]
 mod tests {
+    use tokio_rustls::rustls::RootCertStore;
+    use tokio_rustls::rustls::crypto::ring;
+
     use super::*;
 
     fn origins(balance: Balance) -> Arc<Origins> {
         let servers = ["http://a:1", "http://b:2", "http://c:3"].map(|text| text.parse().expect("an address"));
         let settings = OriginSettings { servers: servers.to_vec(), balance, ..OriginSettings::default() };
-        Origins::new(settings, Arc::default())
+        let trust = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let trust = trust.with_safe_default_protocol_versions().expect("versions");
+        let trust = trust.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
+        Origins::new(settings, Arc::new(trust), Arc::default())
     }
 
     #[test]

@@ -7,12 +7,14 @@
 //! | `house` | what a site asks of the server |
 //! | `fleet` | what a site asks of the fleet behind its pool |
 //! | `sites` | which listener serves what |
+//! | `trust` | who origins are to be |
 //! | `htcp` | purges over UDP |
 
 mod fleet;
 mod house;
 pub(crate) mod htcp;
 pub(crate) mod sites;
+pub(crate) mod trust;
 mod wire;
 
 use std::convert::Infallible;

@@ -13,6 +13,7 @@ use nuthatch_pages::key::{Cookies, MARKETING, NamePattern, Preset, UrlRules};
 use nuthatch_pages::negotiate::{Coding, Compression, DecodeLimits};
 use nuthatch_pages::origin::Origins;
 use nuthatch_pages::rules::Rules;
+use rustls::ClientConfig;
 
 use super::house::PageHouse;
 use crate::pool::Pool;
@@ -73,12 +74,14 @@ impl fmt::Display for AccessLogError {
 impl std::error::Error for AccessLogError {}
 
 impl Served {
-    /// The site for `settings` on `pool`: `before`, if it is still the one.
+    /// The site for `settings` on `pool`: `before`, if it is still the one, which trusts its origins as `trust` has it from
+    /// now on.
     pub(crate) fn new(
         settings: &HttpSettings,
         pool: &Arc<Pool>,
         ticks: &Arc<Ticks>,
         logs: &Logs,
+        trust: Arc<ClientConfig>,
         before: Option<Served>,
     ) -> Served {
         let log = logs.of(settings.pages.access_log.as_deref());
@@ -86,10 +89,11 @@ impl Served {
             && before.settings == *settings
             && before.pool == pool.number
         {
+            before.site.origins().set_trust(trust);
             return before;
         }
         let house = Arc::new(PageHouse { pool: Arc::clone(pool), ticks: Arc::clone(ticks), rest: Arc::default() });
-        let origins = Origins::new(settings.origin.clone(), Arc::clone(ticks));
+        let origins = Origins::new(settings.origin.clone(), trust, Arc::clone(ticks));
         let site = Site::new(site_settings(&settings.pages), origins, &pool.pages, house, log);
         Served { settings: settings.clone(), pool: pool.number, site }
     }

@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::draft::{Draft, FleetDraft, ListenDraft, OriginDraft, PoolDraft, RouteDraft};
 use super::knob::{Action, Effect, Knob};
-use super::problem::{Kind, Problem};
+use super::problem::{Kind, Note, Problem};
 use super::table::TableDraft;
 use super::{fleet, keys, pages, table};
 
@@ -122,10 +122,14 @@ impl Reader<'_> {
         let mut origin = OriginDraft::default();
         origin.settings.name = title.to_owned();
         self.knobs(&what, pages::ORIGIN, self.table(&what, value)?, &mut origin)?;
-        if origin.settings.servers.is_empty() {
-            return Err(Problem::value(format!(
-                "{at}: {what}: expected the key servers with addresses of web servers"
-            )));
+        if let Some(problem) = pages::origin_problem(&origin.settings) {
+            return Err(Problem::value(format!("{at}: {what}: {problem}")));
+        }
+        if origin.settings.tls.is_unverified {
+            let text = format!(
+                "{at}: {what}.tls_without_verification: whoever is between here and these servers can read and change what they send"
+            );
+            draft.notes.push(Note { always: true, text });
         }
         draft.origins.push(origin);
         Ok(())

@@ -409,9 +409,9 @@ pub(super) static LISTEN: &[Knob<ListenDraft>] = &[
     ),
     Knob::<ListenDraft>::new(
         "origin",
-        "the web site behind an HTTP listener: http://HOST:PORT, a list of such, or the name of an [origin.NAME]",
+        "the web site behind an HTTP listener: http://HOST:PORT or https://HOST:PORT, a list of such, or the name of an [origin.NAME]",
         Action::List {
-            expected: "http://HOST:PORT, or the name of an [origin.NAME] alone",
+            expected: "http://HOST:PORT or https://HOST:PORT, or the name of an [origin.NAME] alone",
             add: |d, text| {
                 d.origin.push(text.to_owned());
                 Ok(())

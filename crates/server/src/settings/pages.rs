@@ -7,8 +7,9 @@ use std::time::Duration;
 use nuthatch_pages::door::{Announce, LogFormat, Network};
 use nuthatch_pages::key::Preset;
 use nuthatch_pages::negotiate::Coding;
-use nuthatch_pages::origin::{Balance, OriginSettings, ServerAddress};
+use nuthatch_pages::origin::{Balance, OriginSettings, OriginTls, ServerAddress};
 use nuthatch_pages::rules::{Heuristic, RefreshPattern, SetCookie};
+use rustls::pki_types::ServerName;
 
 use super::draft::{Draft, ListenDraft, OriginDraft};
 use super::knob::{Action, Knob, seconds};
@@ -122,9 +123,25 @@ impl Default for PagesSettings {
 const PAGE_BYTES_MAX: u64 = 8 << 20;
 pub(super) const PAGE_ITEM_BYTES_MAX: usize = (PAGE_BYTES_MAX as usize) + 64 * 1024;
 
+/// What is wrong with an `[origin.NAME]` as a whole, in words that follow its name.
+pub(super) fn origin_problem(settings: &OriginSettings) -> Option<&'static str> {
+    let speaks_tls = settings.servers.iter().any(|server| server.tls_name().is_some());
+    match &settings.tls {
+        _ if settings.servers.is_empty() => Some("expected the key servers with addresses of web servers"),
+        tls if !speaks_tls && *tls != OriginTls::default() => {
+            Some("expected a server at an https:// address, for which alone keys that begin with tls_ are")
+        }
+        tls if tls.key.is_some() && tls.certificate.is_none() => Some("expected the key tls_certificate with tls_key"),
+        tls if tls.is_unverified && tls.ca.is_some() => {
+            Some("expected tls_ca or tls_without_verification, which leaves nothing to check by it")
+        }
+        _ => None,
+    }
+}
+
 /// A name of a server, or of an `[origin.NAME]`.
 pub(super) fn origin_of(draft: &Draft, words: &[String], place: &str) -> Result<OriginSettings, Problem> {
-    let expected = "expected http://HOST:PORT, a list of such, or the name of an [origin.NAME]";
+    let expected = "expected http://HOST:PORT or https://HOST:PORT, a list of such, or the name of an [origin.NAME]";
     match words {
         [] => Err(Problem::value(format!("{place}: listen: {expected} as origin"))),
         [name] if !name.contains("://") => {
@@ -168,7 +185,7 @@ const PURGER: &str = "an address such as 10.0.0.1, a network such as 10.0.0.0/8,
 const STATUS: &str = "a status from 300 to 599, or none";
 const CODING: &str = "one of gzip, br and zstd";
 const PATTERN: &str = "a pattern such as \"^/images/ 1h 20% 3d\"";
-const SERVER: &str = "an address of the form http://HOST:PORT";
+const SERVER: &str = "an address of the form http://HOST:PORT or https://HOST:PORT";
 
 /// `pages` of `[[listen]]`. Each acts on the table that was opened.
 pub(super) static LISTEN_PAGES: &[Knob<ListenDraft>] = &[
@@ -562,6 +579,61 @@ pub(super) static ORIGIN: &[Knob<OriginDraft>] = &[
         Action::Seconds(|d, seconds| d.settings.health_interval = duration(seconds.max(1))),
     )
     .default("5")
+    .for_new_connections(),
+    Knob::<OriginDraft>::new(
+        "tls_ca",
+        "file of the authorities that certificates of https servers are to be from, in PEM; those that browsers trust when left out",
+        Action::Text {
+            expected: "the path of a file",
+            set: |d, text| {
+                d.settings.tls.ca = Some(PathBuf::from(text));
+                !text.is_empty()
+            },
+        },
+    )
+    .for_new_connections(),
+    Knob::<OriginDraft>::new(
+        "tls_server_name",
+        "for whom certificates of https servers are to be, and what these are told (SNI); the host of each address when left out",
+        Action::Text {
+            expected: "the name of a host",
+            set: |d, text| {
+                d.settings.tls.server_name = ServerName::try_from(text.to_owned()).ok();
+                d.settings.tls.server_name.is_some()
+            },
+        },
+    )
+    .for_new_connections(),
+    Knob::<OriginDraft>::new(
+        "tls_certificate",
+        "file of the certificate that https servers are shown if they ask, and those that lead to its authority, in PEM",
+        Action::Text {
+            expected: "the path of a file",
+            set: |d, text| {
+                d.settings.tls.certificate = Some(PathBuf::from(text));
+                !text.is_empty()
+            },
+        },
+    )
+    .for_new_connections(),
+    Knob::<OriginDraft>::new(
+        "tls_key",
+        "file of its private key; may be left out when that is in the file of the certificate",
+        Action::Text {
+            expected: "the path of a file",
+            set: |d, text| {
+                d.settings.tls.key = Some(PathBuf::from(text));
+                !text.is_empty()
+            },
+        },
+    )
+    .for_new_connections(),
+    Knob::<OriginDraft>::new(
+        "tls_without_verification",
+        "take any certificate of https servers: whoever is between can read and change what they send",
+        Action::Switch(|d, on| d.settings.tls.is_unverified = on),
+    )
+    .default("false")
     .for_new_connections(),
 ];
 

@@ -218,6 +218,10 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("access_log", "\"/var/log/nuthatch/access.log\""),
     ("servers", "[\"http://10.0.0.2:8000\", \"http://10.0.0.3:8000\"]"),
     ("health", "\"/health\""),
+    ("tls_ca", "\"/etc/ssl/certs/ca-certificates.crt\""),
+    ("tls_server_name", "\"wiki.internal\""),
+    ("tls_certificate", "\"/etc/nuthatch/client.pem\""),
+    ("tls_key", "\"/etc/nuthatch/client.key\""),
 ];
 
 fn sample_table<T>(out: &mut String, heading: &str, knobs: &[Knob<T>]) {

@@ -9,11 +9,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nuthatch_server::Running;
 use nuthatch_server::settings::{ClientCertificate, KeyFormat, ListenerSettings, Settings, TlsSettings, TlsVersion};
+use nuthatch_testkit::origin::{Answer, Link, Origin, Request};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
+    SupportedProtocolVersion,
+};
 
 use super::{Client, PATIENCE, address, listener, settings};
 
@@ -56,7 +61,13 @@ impl Authority {
 
     /// A certificate for `name`.
     pub(crate) fn sign(&self, name: &str) -> Identity {
+        self.sign_with(name, |_| {})
+    }
+
+    /// The same with something different about it.
+    pub(crate) fn sign_with(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Identity {
         let mut params = CertificateParams::new(vec![name.to_owned()]).expect("parameters");
+        change(&mut params);
         params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
@@ -93,6 +104,34 @@ impl Authority {
             write_bytes: 16 * 1024,
             is_http: false,
         }
+    }
+
+    /// A web server that shows `identity`, and wants certificates of this authority if `is_mutual`.
+    pub(crate) fn origin(
+        &self,
+        identity: &Identity,
+        is_mutual: bool,
+        script: impl Fn(&Request, &mut Answer<'_>) + Send + Sync + 'static,
+    ) -> Origin {
+        let key = PrivateKeyDer::try_from(identity.key_der.clone()).expect("a key");
+        let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions");
+        let builder = if is_mutual {
+            let mut roots = RootCertStore::empty();
+            roots.add(self.certificate.clone()).expect("an authority");
+            let provider = Arc::new(ring::default_provider());
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+            builder.with_client_cert_verifier(verifier.expect("a verifier"))
+        } else {
+            builder.with_no_client_auth()
+        };
+        let config = Arc::new(builder.with_single_cert(vec![identity.der.clone()], key).expect("an identity"));
+        let wrap = move |socket| {
+            let connection = ServerConnection::new(Arc::clone(&config)).expect("a server");
+            Box::new(StreamOwned::new(connection, socket)) as Box<dyn Link>
+        };
+        Origin::start_over("https", wrap, script)
     }
 
     /// A listener whose clients speak TLS.

@@ -194,9 +194,10 @@ fn every_key_of_the_file_is_taken_and_refuses_a_bad_value() {
     walk("listen.pages", super::super::pages::LISTEN_PAGES, |line| {
         format!("[[listen]]\npages.{line}\nhttp = \"127.0.0.1:0\"\norigin = \"http://a\"\n")
     });
-    walk("origin.a", super::super::pages::ORIGIN, |line| match line.starts_with("servers") {
-        true => format!("[origin.a]\n{line}\n"),
-        false => format!("[origin.a]\n{line}\nservers = \"http://a\"\n"),
+    walk("origin.a", super::super::pages::ORIGIN, |line| match line.split(' ').next() {
+        Some("servers") => format!("[origin.a]\n{line}\n"),
+        Some("tls_key") => format!("[origin.a]\n{line}\nservers = \"https://a\"\ntls_certificate = \"/c\"\n"),
+        _ => format!("[origin.a]\n{line}\nservers = \"https://a\"\n"),
     });
     walk("route", keys::ROUTE, |line| match line.starts_with("prefix") {
         true => format!("[[route]]\n{line}\npool = \"default\"\n"),

@@ -36,17 +36,17 @@ fn what_does_not_go_together_is_one_sentence() {
         (
             "no-origin",
             "[[listen]]\nhttp = \"127.0.0.1:0\"\n",
-            "n.toml:1: listen: expected http://HOST:PORT, a list of such, or the name of an [origin.NAME] as origin",
+            "n.toml:1: listen: expected http://HOST:PORT or https://HOST:PORT, a list of such, or the name of an [origin.NAME] as origin",
         ),
         (
             "unnamed",
             "[[listen]]\nhttp = \"127.0.0.1:0\"\norigin = \"site\"\n",
-            "n.toml:1: listen.origin: expected http://HOST:PORT, a list of such, or the name of an [origin.NAME] (none is there), not \"site\"",
+            "n.toml:1: listen.origin: expected http://HOST:PORT or https://HOST:PORT, a list of such, or the name of an [origin.NAME] (none is there), not \"site\"",
         ),
         (
             "tls-origin",
-            "[[listen]]\nhttp = \"127.0.0.1:0\"\norigin = \"https://a\"\n",
-            "n.toml:1: listen.origin: expected http://HOST:PORT, a list of such, or the name of an [origin.NAME], not [\"https://a\"]",
+            "[[listen]]\nhttp = \"127.0.0.1:0\"\norigin = \"ftp://a\"\n",
+            "n.toml:1: listen.origin: expected http://HOST:PORT or https://HOST:PORT, a list of such, or the name of an [origin.NAME], not [\"ftp://a\"]",
         ),
         (
             "two",
@@ -74,6 +74,26 @@ fn what_does_not_go_together_is_one_sentence() {
             "n.toml:1: origin.a: expected the key servers with addresses of web servers",
         ),
         (
+            "tls-keys",
+            "[origin.a]\nservers = \"http://a\"\ntls_ca = \"ca.pem\"\n",
+            "n.toml:1: origin.a: expected a server at an https:// address, for which alone keys that begin with tls_ are",
+        ),
+        (
+            "tls-key",
+            "[origin.a]\nservers = \"https://a\"\ntls_key = \"a.key\"\n",
+            "n.toml:1: origin.a: expected the key tls_certificate with tls_key",
+        ),
+        (
+            "tls-nothing-to-check",
+            "[origin.a]\nservers = \"https://a\"\ntls_ca = \"ca.pem\"\ntls_without_verification = true\n",
+            "n.toml:1: origin.a: expected tls_ca or tls_without_verification, which leaves nothing to check by it",
+        ),
+        (
+            "tls-name",
+            "[origin.a]\nservers = \"https://a\"\ntls_server_name = \"a b\"\n",
+            "n.toml:3: origin.a.tls_server_name: expected the name of a host, not \"a b\"",
+        ),
+        (
             "origin-name",
             "[origin.\"a b\"]\nservers = \"http://a\"\n",
             "n.toml:1: origin.a b: expected a name of 1 to 64 letters, digits, - and _",
@@ -81,7 +101,7 @@ fn what_does_not_go_together_is_one_sentence() {
         (
             "number",
             "[[listen]]\nhttp = \"127.0.0.1:0\"\norigin = [8000]\n",
-            "n.toml:3: listen.origin: expected http://HOST:PORT, or the name of an [origin.NAME] alone, not 8000",
+            "n.toml:3: listen.origin: expected http://HOST:PORT or https://HOST:PORT, or the name of an [origin.NAME] alone, not 8000",
         ),
     ] {
         assert_eq!(file_problem(name, text), sentence);
