@@ -161,6 +161,40 @@ fn early_hints_and_other_protocols_pass() {
 }
 
 #[test]
+fn a_wish_for_http_2_or_none_at_all_is_plain_http_and_origins_are_not_told() {
+    let origin = Origin::start(|request, answer| {
+        let fields = ["connection", "upgrade", "http2-settings"].map(|name| request.field(name).unwrap_or("-"));
+        let body = format!("{} {} {}", request.method, request.body.len(), fields.join(" "));
+        answer.reply("200 OK", &["Cache-Control: max-age=60"], body);
+    });
+    let server = serve(&[&origin]);
+    let mut client = Http::connect(&server);
+    let settings = "HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA";
+    let h2c = ["Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", settings];
+    let first = client.ask("GET", "/page", &h2c);
+    assert_eq!((first.status, first.text().as_str(), first.cache()), (200, "GET 0 - - -", "MISS"));
+    assert_eq!(client.ask("GET", "/page", &h2c).cache(), "HIT");
+    assert_eq!(client.ask("GET", "/page", &["Upgrade: websocket"]).cache(), "HIT", "Connection does not name it");
+    // With a body it is no wish either, and the body arrives.
+    let post = client.ask("POST", "/post", &["Connection: Upgrade", "Upgrade: h2c", settings, "Content-Length: 0"]);
+    assert_eq!(post.text(), "POST 0 - - -");
+    client.send(request("POST", "/post", &["Connection: Upgrade", "Upgrade: websocket", "Content-Length: 4"]));
+    client.send("text");
+    assert_eq!(client.reply(false).text(), "POST 4 - - -");
+    // What is done here is not done in another protocol, and HTTP goes on after it.
+    for method in ["PURGE", "TRACE"] {
+        let mut client = Http::connect(&server);
+        client.send(request(method, "/page", &["Connection: Upgrade", "Upgrade: websocket"]));
+        let status = client.reply(false).status;
+        if method == "PURGE" {
+            assert_eq!((status, client.get("/page").cache()), (200, "MISS"));
+        } else {
+            assert_eq!(status, 405);
+        }
+    }
+}
+
+#[test]
 fn each_variant_has_its_own_page_and_one_delete_forgets_them_all() {
     let count = AtomicUsize::new(0);
     let origin = Origin::start(move |request, answer| {

@@ -18,8 +18,8 @@ pub struct Client {
     pub port: u16,
     /// Requests that were begun to be answered.
     requests: AtomicU64,
-    /// The request that was refused before it was one, by its number, and why. What stands in its place says nothing.
-    refused: Mutex<Option<(u64, Refusal)>>,
+    /// What is known of one request besides what it says, by its number.
+    noted: Mutex<Option<(u64, Noted)>>,
     /// Heads of answers that come before the answer (103), to be sent before anything else.
     early: Mutex<Vec<u8>>,
     upgrade: AtomicU8,
@@ -44,6 +44,44 @@ impl Drop for Answering {
     }
 }
 
+/// What the guard has found out about a request.
+#[derive(Clone, Copy, Debug)]
+enum Noted {
+    /// It was refused before it was one. What stands in its place says nothing.
+    Refused(Refusal),
+    /// It asks for another protocol, and nothing more is read before that is answered.
+    Upgrading,
+}
+
+/// What a request is, before anyone looks at what it says.
+pub(crate) enum Begun {
+    Plain,
+    Refused(Refusal),
+    Upgrading(Upgrading),
+}
+
+/// A wish to speak another protocol, which is answered in any case: dropped, it is denied.
+pub(crate) struct Upgrading(Arc<Client>);
+
+impl Upgrading {
+    /// It is spoken from now on.
+    pub(crate) fn grant(self) {
+        self.0.upgrade.store(GRANTED, Ordering::Release);
+    }
+}
+
+impl Drop for Upgrading {
+    fn drop(&mut self) {
+        // Unless it is granted.
+        let _ = self.0.upgrade.compare_exchange(OPEN, DENIED, Ordering::AcqRel, Ordering::Acquire);
+    }
+}
+
+/// What [`Client`] knows of a wish for another protocol.
+const OPEN: u8 = 0;
+const GRANTED: u8 = 1;
+const DENIED: u8 = 2;
+
 /// What became of a client's wish to speak another protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Upgrade {
@@ -63,9 +101,9 @@ impl Client {
             is_tls,
             port,
             requests: AtomicU64::new(0),
-            refused: Mutex::new(None),
+            noted: Mutex::new(None),
             early: Mutex::default(),
-            upgrade: AtomicU8::new(0),
+            upgrade: AtomicU8::new(OPEN),
             answers: AtomicUsize::new(0),
         }
     }
@@ -80,17 +118,32 @@ impl Client {
 
     /// Request number `number`, counted from 0, is [`Client::REFUSED`], because of `why`.
     pub fn refuse(&self, number: u64, why: Refusal) {
-        *self.refused() = Some((number, why));
+        *self.noted() = Some((number, Noted::Refused(why)));
     }
 
-    fn refused(&self) -> MutexGuard<'_, Option<(u64, Refusal)>> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Request number `number` asks for another protocol. It is answered before another is begun.
+    pub fn ask_for_upgrade(&self, number: u64) {
+        *self.noted() = Some((number, Noted::Upgrading));
     }
 
-    /// Counts a request of HTTP/1 in: whether and why it is refused.
-    pub(crate) fn begin_request(&self) -> Option<Refusal> {
+    fn noted(&self) -> MutexGuard<'_, Option<(u64, Noted)>> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a request of HTTP/1 in: what was noted of it.
+    pub(crate) fn begin_request(self: &Arc<Client>) -> Begun {
         let number = self.count_request();
-        self.refused().filter(|(refused, _)| *refused == number).map(|(_, why)| why)
+        let mut noted = self.noted();
+        match *noted {
+            Some((of, what)) if of == number => {
+                *noted = None;
+                match what {
+                    Noted::Refused(why) => Begun::Refused(why),
+                    Noted::Upgrading => Begun::Upgrading(Upgrading(Arc::clone(self))),
+                }
+            }
+            _ => Begun::Plain,
+        }
     }
 
     /// Counts a request of HTTP/1 that is answered: its number.
@@ -119,14 +172,10 @@ impl Client {
 
     /// What became of the wish to speak another protocol; once it is known, it is told once.
     pub fn take_upgrade(&self) -> Upgrade {
-        match self.upgrade.swap(0, Ordering::AcqRel) {
-            1 => Upgrade::Granted,
-            2 => Upgrade::Denied,
+        match self.upgrade.swap(OPEN, Ordering::AcqRel) {
+            GRANTED => Upgrade::Granted,
+            DENIED => Upgrade::Denied,
             _ => Upgrade::Open,
         }
-    }
-
-    pub(crate) fn answer_upgrade(&self, is_granted: bool) {
-        self.upgrade.store(if is_granted { 1 } else { 2 }, Ordering::Release);
     }
 }

@@ -6,28 +6,8 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 
 use super::client::Client;
+use super::guard;
 use crate::rules::{announce, fields};
-
-/// What frameworks let a client change the answer with: another host, path or method than those that are keyed. Every
-/// request loses them.
-const UNKEYED: [&str; 16] = [
-    "forwarded",
-    "x-forwarded-host",
-    "x-forwarded-port",
-    "x-forwarded-prefix",
-    "x-forwarded-proto",
-    "x-forwarded-scheme",
-    "x-forwarded-server",
-    "x-forwarded-ssl",
-    "x-host",
-    "x-http-method",
-    "x-http-method-override",
-    "x-method-override",
-    "x-original-host",
-    "x-original-url",
-    "x-rewrite-url",
-    "x-url-scheme",
-];
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -55,11 +35,10 @@ pub(crate) fn request(
     purpose: Purpose,
 ) -> Option<Parts> {
     let mut headers = headers.clone();
-    let upgrade = headers.get(UPGRADE).cloned();
+    let protocols = headers.get_all(UPGRADE).iter().flat_map(|line| guard::protocols(line.as_bytes()));
+    let upgrade = HeaderValue::from_bytes(&protocols.collect::<Vec<_>>().join(&b", "[..]));
     fields::strip_hop_by_hop(&mut headers);
-    for name in UNKEYED {
-        headers.remove(name);
-    }
+    fields::strip_unkeyed(&mut headers);
     // We say 100 Continue ourselves as soon as the origin's connection takes the body.
     headers.remove(EXPECT);
     if purpose == Purpose::Shared {
@@ -67,7 +46,7 @@ pub(crate) fn request(
     }
     if purpose == Purpose::Upgrade {
         headers.insert(http::header::CONNECTION, HeaderValue::from_static("Upgrade"));
-        headers.insert(UPGRADE, upgrade?);
+        headers.insert(UPGRADE, upgrade.ok()?);
     }
     let host = HeaderValue::from_str(host).ok()?;
     headers.insert(X_FORWARDED_HOST, host.clone());
@@ -112,7 +91,7 @@ mod tests {
     #[test]
     fn what_is_no_part_of_the_key_and_changes_the_answer_is_dropped() {
         let mut headers = HeaderMap::new();
-        for name in UNKEYED {
+        for name in ["forwarded", "x-original-url", "x-forwarded-proto", "front-end-https", "x-http-method-override"] {
             headers.insert(name, HeaderValue::from_static("evil"));
         }
         headers.insert(HOST, HeaderValue::from_static("A.example:80"));

@@ -116,7 +116,8 @@ impl Guard {
         matches!(self.state, State::Sized(_) | State::Chunks(_))
     }
 
-    /// Has the client asked for another protocol, and no answer yet?
+    /// Has the client asked for another protocol, and no answer yet? Its request was the last that passed. Nobody else
+    /// decides which requests do.
     pub fn is_upgrading(&self) -> bool {
         self.state == State::Upgrading
     }
@@ -294,7 +295,7 @@ fn head(head: &[u8]) -> Result<State, Refusal> {
             6 if name.eq_ignore_ascii_case(b"expect") && !value.eq_ignore_ascii_case(b"100-continue") => {
                 return Err(Refusal::Expectation);
             }
-            7 if name.eq_ignore_ascii_case(b"upgrade") => has_upgrade = true,
+            7 if name.eq_ignore_ascii_case(b"upgrade") => has_upgrade |= protocols(value).next().is_some(),
             10 if name.eq_ignore_ascii_case(b"connection") => {
                 names_upgrade |= value
                     .split(|byte| *byte == b',')
@@ -327,6 +328,13 @@ fn head(head: &[u8]) -> Result<State, Refusal> {
         _ if has_upgrade && names_upgrade && is_http_11 => Ok(State::Upgrading),
         _ => Ok(State::Head { scanned: 0 }),
     }
+}
+
+/// The protocols of an `Upgrade` that a client may come to speak: all but HTTP/2, which is begun with prior knowledge or by
+/// ALPN since RFC 9113 (section 3.1).
+pub(crate) fn protocols(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let named = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    named.filter(|name| !name.is_empty() && !name.eq_ignore_ascii_case(b"h2c") && !name.eq_ignore_ascii_case(b"h2"))
 }
 
 /// Lines without their ends; an end other than CR LF is an error.

@@ -23,7 +23,7 @@ use hyper_util::rt::TokioIo;
 
 use super::answer::{self, How};
 use super::body::PageBody;
-use super::client::{Answering, Client};
+use super::client::{Answering, Begun, Client, Upgrading};
 use super::fetch::Errand;
 use super::flight::{Joined, Reader};
 use super::forward::{self, Purpose};
@@ -76,6 +76,8 @@ pub(super) struct Visit {
     pub(super) url: PageUrl,
     pub(super) key: String,
     pub(super) entry: Option<Box<Entry>>,
+    /// Its client would rather speak another protocol.
+    upgrading: Option<Upgrading>,
 }
 
 impl Site {
@@ -96,16 +98,20 @@ impl Site {
         request: Request<Incoming>,
     ) -> Result<Response<PageBody>, Later> {
         let (request, body) = request.into_parts();
-        let refused = if request.version == Version::HTTP_2 { None } else { client.begin_request() };
+        let begun = if request.version == Version::HTTP_2 { Begun::Plain } else { client.begin_request() };
         let entry = self.log.as_ref().map(|log| {
             let url = shown_url(&request, client.is_tls);
             let asking = Asking::new(request.method.as_str(), url, &request.headers);
             Entry::begin(log, client.address, request.version, asking)
         });
-        if let Some(why) = refused {
-            let status = StatusCode::from_u16(why.status()).unwrap_or(StatusCode::BAD_REQUEST);
-            return Ok(self.refuse(client, entry, status, &why));
-        }
+        let upgrading = match begun {
+            Begun::Refused(why) => {
+                let status = StatusCode::from_u16(why.status()).unwrap_or(StatusCode::BAD_REQUEST);
+                return Ok(self.refuse(client, entry, status, &why));
+            }
+            Begun::Upgrading(upgrading) => Some(upgrading),
+            Begun::Plain => None,
+        };
         let url = match self.url_of(&request, client) {
             Ok(url) => url,
             Err(why) => return Ok(self.refuse(client, entry, StatusCode::BAD_REQUEST, &why)),
@@ -113,7 +119,7 @@ impl Site {
         let key = item_key(&url);
         let mut is_private = false;
         let class = match classify(&request.method, &request.headers, &self.settings.rules) {
-            Class::Lookup(_) if request.headers.contains_key(UPGRADE) => Class::Pass,
+            Class::Lookup(_) if upgrading.is_some() => Class::Pass,
             Class::Lookup(asked) if self.is_private(&request.headers) => {
                 is_private = true;
                 if asked.only_if_cached { Class::Lookup(asked) } else { Class::Pass }
@@ -121,7 +127,7 @@ impl Site {
             class => class,
         };
         let Class::Lookup(asked) = class else {
-            let visit = Visit::new(self, client, (request, body), url, key, entry);
+            let visit = Visit { upgrading, ..Visit::new(self, client, (request, body), url, key, entry) };
             let reason = if is_private { Forward::Bypass } else { Forward::Method };
             return Err(Box::pin(visit.without_looking(class, reason)));
         };
@@ -227,7 +233,8 @@ impl Visit {
         key: String,
         entry: Option<Box<Entry>>,
     ) -> Visit {
-        Visit { site: Arc::clone(site), client: Arc::clone(client), request, body: Some(body), url, key, entry }
+        let (site, client) = (Arc::clone(site), Arc::clone(client));
+        Visit { site, client, request, body: Some(body), url, key, entry, upgrading: None }
     }
 
     pub(super) fn finish(self, response: Response<PageBody>, how: How) -> Response<PageBody> {
@@ -282,7 +289,7 @@ impl Visit {
 
     // ---- What is not looked for ---------------------------------------------------------------------------------
 
-    async fn without_looking(self, class: Class, reason: Forward) -> Response<PageBody> {
+    async fn without_looking(mut self, class: Class, reason: Forward) -> Response<PageBody> {
         if self.request.method == "PURGE" {
             return self.purge().await;
         }
@@ -291,8 +298,8 @@ impl Visit {
             let why = "expected another method than CONNECT and TRACE";
             return site.refuse(&self.client, self.entry, StatusCode::METHOD_NOT_ALLOWED, &why);
         }
-        if self.request.headers.contains_key(UPGRADE) && self.request.version == Version::HTTP_11 {
-            return self.upgrade().await;
+        if let Some(upgrading) = self.upgrading.take() {
+            return self.upgrade(upgrading).await;
         }
         self.pass(class == Class::Unsafe, reason).await
     }
@@ -404,20 +411,14 @@ impl Visit {
     }
 
     /// Passes the wish to speak another protocol on, and whatever is spoken then.
-    async fn upgrade(mut self) -> Response<PageBody> {
+    async fn upgrade(mut self, upgrading: Upgrading) -> Response<PageBody> {
         let how = How::forwarded(ResultCode::Tunnel, Forward::Bypass, false);
         let wanted = self.request.extensions.remove::<OnUpgrade>();
         let parts = self.forwarded(Purpose::Upgrade, false);
-        let (Some(parts), Some(wanted)) = (parts, wanted) else {
-            self.client.answer_upgrade(false);
-            return self.unforwardable();
-        };
+        let (Some(parts), Some(wanted)) = (parts, wanted) else { return self.unforwardable() };
         self.site.house.count(Count::Fetched, 1);
         match self.site.origins.ask(parts, RequestBody::Empty, hash_of(&self.key)).await {
-            Err(error) => {
-                self.client.answer_upgrade(false);
-                self.fail(error.status(), &error, how)
-            }
+            Err(error) => self.fail(error.status(), &error, how),
             Ok(mut response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 let theirs = response.extensions_mut().remove::<OnUpgrade>();
                 let protocol = response.headers().get(UPGRADE).cloned();
@@ -430,11 +431,10 @@ impl Visit {
                 if let Some(theirs) = theirs {
                     drop(tokio::spawn(tunnel(wanted, theirs)));
                 }
-                self.client.answer_upgrade(true);
+                upgrading.grant();
                 self.finish(answer::respond(StatusCode::SWITCHING_PROTOCOLS, headers, PageBody::empty()), how)
             }
             Ok(response) => {
-                self.client.answer_upgrade(false);
                 let response = self.own(response);
                 self.finish(response, How::forwarded(ResultCode::MissPass, Forward::Bypass, false))
             }

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 /// Fields of one connection (RFC 9110, 7.6.1; RFC 9111, 3.1), besides those that `Connection` names.
 const HOP_BY_HOP: [HeaderName; 7] =
     [CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
-const HOP_BY_HOP_NAMES: [&str; 3] = ["keep-alive", "proxy-connection", "proxy-authentication-info"];
+const HOP_BY_HOP_NAMES: [&str; 4] = ["http2-settings", "keep-alive", "proxy-connection", "proxy-authentication-info"];
 
 /// Removes what belongs to the connection a message came on, before it is forwarded or stored.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
@@ -28,10 +28,11 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
 }
 
 /// Fields of requests by which an origin may be made to answer for another host, path or method than the key has.
-const UNKEYED: [&str; 17] = [
+const UNKEYED: [&str; 19] = [
     "forwarded",
     "x-forwarded-host",
     "x-forwarded-server",
+    "x-forwarded-proto",
     "x-forwarded-scheme",
     "x-forwarded-prefix",
     "x-forwarded-path",
@@ -40,6 +41,7 @@ const UNKEYED: [&str; 17] = [
     "x-original-host",
     "x-original-url",
     "x-rewrite-url",
+    "x-url-scheme",
     "x-http-method-override",
     "x-http-method",
     "x-method-override",

@@ -4,7 +4,7 @@ use super::directives::{delta_seconds, directives};
 use super::settings::Rules;
 use http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
-    IF_UNMODIFIED_SINCE, PRAGMA, RANGE, TRANSFER_ENCODING, UPGRADE,
+    IF_UNMODIFIED_SINCE, PRAGMA, RANGE, TRANSFER_ENCODING,
 };
 use http::{HeaderMap, Method};
 
@@ -59,11 +59,11 @@ impl Asked {
 /// Says what is to be done with a request.
 ///
 /// A `GET` with a body is passed on: the body is no part of the key, and an origin that looks at it would let one client
-/// choose what the others get. So is one that wants to speak another protocol.
+/// choose what the others get. Whether one wants to speak another protocol is the connection's business.
 #[must_use]
 pub fn classify(method: &Method, headers: &HeaderMap, rules: &Rules) -> Class {
     match *method {
-        Method::GET | Method::HEAD if has_body(headers) || headers.contains_key(UPGRADE) => Class::Pass,
+        Method::GET | Method::HEAD if has_body(headers) => Class::Pass,
         Method::GET | Method::HEAD => Class::Lookup(asked(method, headers, rules)),
         Method::OPTIONS | Method::TRACE => Class::Pass,
         // The other safe methods of the IANA registry (RFC 9110, 9.2.1 and 18.2). One that nobody knows may change

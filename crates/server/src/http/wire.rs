@@ -296,6 +296,7 @@ impl Wire {
         if passed == 0 {
             return None;
         }
+        note_upgrade(&self.client, guard);
         self.is_quiet = false;
         let is_in_body = self.guard.as_ref().is_some_and(Guard::is_in_body);
         let now = self.opened.now();
@@ -423,6 +424,7 @@ impl Wire {
         match checked {
             Ok(0) => Ok(false),
             Ok(bytes) => {
+                note_upgrade(&self.client, guard);
                 let is_in_body = guard.is_in_body();
                 self.passed_at = 0;
                 if bytes == self.raw.len() {
@@ -525,6 +527,13 @@ impl Wire {
             }
             error => error,
         }
+    }
+}
+
+/// Tells who answers that the last request that passed asks for another protocol, if it does.
+fn note_upgrade(client: &Client, guard: &Guard) {
+    if guard.is_upgrading() {
+        client.ask_for_upgrade(guard.heads() - 1);
     }
 }
 

@@ -162,6 +162,28 @@ fn a_client_that_changes_the_protocol_is_not_read_before_its_answer() {
 }
 
 #[test]
+fn what_is_no_wish_for_another_protocol_is_plain_http() {
+    for lines in [
+        // RFC 9113, section 3.1.
+        "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n",
+        "Connection: Upgrade\r\nUpgrade: H2C, h2\r\n",
+        "Connection: Upgrade\r\nUpgrade: \r\n",
+        // RFC 9110, section 7.8: Connection has to name it.
+        "Upgrade: websocket\r\n",
+        "Connection: Upgrade\r\n",
+    ] {
+        let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+        let mut guard = Guard::default();
+        assert_eq!(guard.check(head.as_bytes()), Ok(head.len()));
+        assert!(!guard.is_upgrading(), "{lines}");
+    }
+    let mut guard = Guard::default();
+    let head = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c, websocket\r\n\r\n";
+    assert_eq!(guard.check(head), Ok(head.len()));
+    assert!(guard.is_upgrading());
+}
+
+#[test]
 fn no_bytes_make_it_panic_or_pass_more_than_there_are() {
     let mut seed = 7_u64;
     let mut next = || {
