@@ -43,7 +43,7 @@ const VALUE_SECONDS_MAX: u32 = 60;
 /// The same for those that keep memory of a store, while that store refuses writes for want of memory.
 const PRESSED_SECONDS_MAX: u32 = 2;
 
-/// How long a client of HTTP may take for the head of a request, and how long it may say nothing between two.
+/// How long a client of HTTP may take for the head of a request, and how long it may ask for nothing between two.
 const HEAD_SECONDS_MAX: u32 = 10;
 const KEEP_ALIVE_SECONDS_MAX: u32 = 75;
 
@@ -309,7 +309,7 @@ fn sweep_one(connection: &ConnectionInfo, now: Seconds, idle_seconds_max: u32, i
         Activity::WritingHeld if silent(&connection.progressed_at, stall) => Kick::Stall,
         Activity::ReadingValue if silent(&connection.progressed_at, value) => Kick::Stall,
         Activity::ReadingHead if silent(&connection.commanded_at, HEAD_SECONDS_MAX) => Kick::Head,
-        Activity::AwaitingRequest if silent(&connection.progressed_at, KEEP_ALIVE_SECONDS_MAX) => Kick::Idle,
+        Activity::AwaitingRequest if silent(&connection.commanded_at, KEEP_ALIVE_SECONDS_MAX) => Kick::Idle,
         Activity::ReadingBody if silent(&connection.progressed_at, BODY_SECONDS_MAX) => Kick::Stall,
         Activity::ServingMany if silent(&connection.progressed_at, STREAMS_SECONDS_MAX) => Kick::Stall,
         // Whoever waits for an origin waits as long as that may take.

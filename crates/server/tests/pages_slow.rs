@@ -5,13 +5,16 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use common::pages::{Http, pages_of, serve, settings_with};
+use common::tls::{Authority, over};
 use common::{Client, PATIENCE, address, eventually, start};
 use nuthatch_server::Running;
-use nuthatch_server::settings::Settings;
+use nuthatch_server::settings::{Settings, TlsSettings};
 use nuthatch_testkit::origin::Origin;
+use rustls::ClientConfig;
 
 fn named(name: &'static str) -> Origin {
     Origin::start(move |_, answer| answer.reply("200 OK", &["Cache-Control: no-store"], name))
@@ -123,6 +126,68 @@ fn a_head_of_http_2_that_does_not_end_does_not_keep_its_connection() {
     connected(&server, 1);
     later(&server, 1000);
     until_closed(&stream);
+    assert_eq!(origin.count(), 0);
+}
+
+#[test]
+fn a_client_of_http_2_that_only_pings_or_sends_a_head_by_bytes_does_not_keep_its_connection() {
+    let origin = named("page");
+    let server = serve(&[&origin]);
+    let (pings, drips) = (h2(&server), h2(&server));
+    connected(&server, 2);
+    for second in (10..=80).step_by(10) {
+        let _ = (&pings).write_all(&frame(6, 0, 0, b"are you?"));
+        // The first bytes of a head that never ends.
+        let _ = (&drips).write_all(if second == 10 { &b"\x00\x10\x00\x01\x01\0\0\0\x01"[..] } else { b"\x82" });
+        later(&server, second);
+    }
+    until_closed(&pings);
+    until_closed(&drips);
+    assert_eq!(origin.count(), 0);
+    assert_eq!(Http::connect(&server).get("/page").text(), "page");
+}
+
+/// A TLS listener of pages, and a client of it that has agreed on HTTP/2.
+fn agreed_on_h2(authority: &Authority, origin: &Origin) -> (Running, Arc<ClientConfig>) {
+    let mut settings = settings_with(pages_of(&[origin]));
+    settings.listeners[1].tls = Some(TlsSettings { is_http: true, ..authority.tls() });
+    let mut client = ClientConfig::clone(&authority.any_client());
+    client.alpn_protocols = vec![b"h2".to_vec()];
+    (start(settings), Arc::new(client))
+}
+
+#[test]
+fn who_agrees_on_http_2_and_sends_no_preface_in_time_or_something_else_is_closed() {
+    let (authority, origin) = (Authority::new(), named("page"));
+    let (server, config) = agreed_on_h2(&authority, &origin);
+    let http = |second: u32, begin: &[u8]| {
+        let mut client = over(&config, TcpStream::connect(address(&server, 1)).expect("the server listens"));
+        client.stream.sock.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        while client.stream.conn.is_handshaking() {
+            client.stream.conn.complete_io(&mut client.stream.sock).expect("a handshake");
+        }
+        assert_eq!(client.stream.conn.alpn_protocol(), Some(&b"h2"[..]));
+        if !begin.is_empty() {
+            client.send(begin);
+        }
+        if PREFACE.starts_with(begin) {
+            connected(&server, 1);
+            // Bytes of the preface do not win time.
+            later(&server, second + 6);
+            if !begin.is_empty() {
+                client.send(&PREFACE[begin.len()..=begin.len()]);
+            }
+            later(&server, second + 12);
+        }
+        let mut rest = Vec::new();
+        // With an alert or without: nothing is answered, in whatever version.
+        let _ = client.stream.read_to_end(&mut rest);
+        assert!(rest.is_empty(), "{begin:?}: {}", String::from_utf8_lossy(&rest));
+    };
+    http(0, b"");
+    http(12, &PREFACE[..5]);
+    http(24, b"GET /page HTTP/1.1\r\nHost: a.example\r\n\r\n");
+    http(24, b"\x16\x03\x01\0\0garbage");
     assert_eq!(origin.count(), 0);
 }
 

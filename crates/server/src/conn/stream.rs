@@ -89,6 +89,14 @@ impl Stream {
         matches!(self, Stream::Tls(stream) if stream.is_handshaking())
     }
 
+    /// What client and server have agreed to speak, if they did so before they began (ALPN, RFC 7301).
+    pub(crate) fn agreed(&self) -> Option<&[u8]> {
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) => None,
+            Stream::Tls(stream) => stream.agreed(),
+        }
+    }
+
     /// Memory that grows with what the client does.
     pub(crate) fn owned_bytes(&self) -> usize {
         match self {

@@ -180,6 +180,11 @@ impl TlsStream {
         self.is_handshaking
     }
 
+    /// What client and server have agreed to speak, by ALPN.
+    pub(crate) fn agreed(&self) -> Option<&[u8]> {
+        self.session.alpn_protocol().filter(|_| !self.is_handshaking)
+    }
+
     /// Memory of its own that it takes up beyond what it always has.
     pub(crate) fn owned_bytes(&self) -> usize {
         self.incoming.capacity() + self.plain.bytes.capacity() + self.outgoing.bytes.capacity()

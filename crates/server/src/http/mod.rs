@@ -85,7 +85,15 @@ async fn serve(mut wire: Wire, client: Arc<Client>, site: Arc<Site>) {
         set_waker(cx);
         wire.poll_version(cx)
     });
-    let Ok(version) = version.await else { return };
+    let version = match version.await {
+        Ok(version) => version,
+        Err(error) => {
+            if error.kind() == ErrorKind::InvalidData {
+                shared.log.line(Level::Warning, format_args!("closing {}: HTTP: {error}", info.peer));
+            }
+            return;
+        }
+    };
     let counted = Arc::clone(wire.opened());
     let service = service_fn(move |request| {
         counted.count(ListenerCounter::Requests, 1);

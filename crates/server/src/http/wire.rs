@@ -73,6 +73,24 @@ impl Opened {
     fn now(&self) -> u32 {
         self.shared.clock.now()
     }
+
+    /// The client takes nothing more for now. Its time to take something runs from the moment that it had to be waited for.
+    fn note_blocked(&self) {
+        if self.info.activity() != Activity::WritingHeld {
+            self.info.progressed_at.store(self.now(), Ordering::Relaxed);
+            self.info.set_activity(Activity::WritingHeld);
+        }
+    }
+
+    /// Notes what the connection does. What a client is waited for has its time from here on, whatever else arrives: with
+    /// HTTP/2 that may be pings, or a head byte by byte.
+    fn begin(&self, activity: Activity) {
+        let is_timed = matches!(activity, Activity::ReadingHead | Activity::AwaitingRequest);
+        if is_timed && self.info.activity() != activity {
+            self.info.commanded_at.store(self.now(), Ordering::Relaxed);
+        }
+        self.info.set_activity(activity);
+    }
 }
 
 impl Drop for Opened {
@@ -204,15 +222,23 @@ impl Wire {
         &self.opened
     }
 
-    /// Waits until it is clear what the client speaks. What has arrived by then is kept for who reads it.
+    /// Waits until it is clear what the client speaks: what was agreed on with it, or else what it begins with. What has
+    /// arrived by then is kept for who reads it.
     pub(super) fn poll_version(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Version>> {
         loop {
             if !matches!(self.opened.info.kicked(), Kick::None | Kick::Stop) {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             let begin = &self.raw[..self.raw.len().min(PREFACE.len())];
-            if self.is_deaf || !PREFACE.starts_with(begin) {
-                return Poll::Ready(Ok(Version::Http1));
+            let is_other = self.is_deaf || !PREFACE.starts_with(begin);
+            match self.stream.agreed() {
+                Some(b"h2") if is_other && !begin.is_empty() => {
+                    let why = "expected the preface of HTTP/2, which was agreed on (ALPN)";
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, why)));
+                }
+                Some(b"http/1.1") => return Poll::Ready(Ok(Version::Http1)),
+                _ if is_other => return Poll::Ready(Ok(Version::Http1)),
+                _ => {}
             }
             if begin.len() == PREFACE.len() {
                 self.guard = None;
@@ -330,7 +356,7 @@ impl Wire {
                 Poll::Pending => {
                     let Sending { head, head_at, body } = sending;
                     self.sending = Some(Box::new(Sending { head: head.split_off(head_at), head_at: 0, body }));
-                    self.wrote(Poll::Pending).is_pending();
+                    self.opened.note_blocked();
                 }
             }
         }
@@ -344,7 +370,7 @@ impl Wire {
         let outcome = sending.poll(&mut self.stream, &self.opened, cx);
         if outcome.is_ready() {
             self.sending = None;
-            self.opened.info.set_activity(Activity::AwaitingRequest);
+            self.opened.begin(Activity::AwaitingRequest);
         }
         outcome
     }
@@ -366,7 +392,6 @@ impl Wire {
 
     /// Notes what the connection does while nothing arrives, for the sweep.
     fn note_waiting(&mut self) {
-        let info = &self.opened.info;
         let activity = match &self.guard {
             _ if self.stream.is_handshaking() => Activity::Handshaking,
             None if self.client.is_busy() => Activity::ServingMany,
@@ -374,14 +399,13 @@ impl Wire {
             Some(guard) if guard.is_tunnel() => Activity::Tunnel,
             Some(guard) if guard.is_in_body() => Activity::ReadingBody,
             Some(_) if self.client.is_busy() => Activity::Serving,
+            // The preface of HTTP/2 is due as soon as that is agreed on.
+            Some(_) if self.stream.agreed() == Some(b"h2") => Activity::ReadingHead,
             // Of a version that is not clear yet the guard has seen nothing.
             Some(guard) if guard.is_in_head() || !self.raw.is_empty() => Activity::ReadingHead,
             Some(_) => Activity::AwaitingRequest,
         };
-        if activity == Activity::ReadingHead && info.activity() != Activity::ReadingHead {
-            info.commanded_at.store(self.opened.now(), Ordering::Relaxed);
-        }
-        info.set_activity(activity);
+        self.opened.begin(activity);
     }
 
     /// What may be read now, from the guard. `Ok(false)`: more has to arrive, or an answer to be sent.
@@ -518,11 +542,7 @@ impl Wire {
                 Poll::Ready(Ok(bytes))
             }
             Poll::Pending => {
-                if self.opened.info.activity() != Activity::WritingHeld {
-                    // The time to take something runs from the moment it had to wait.
-                    self.opened.info.progressed_at.store(self.opened.now(), Ordering::Relaxed);
-                    self.opened.info.set_activity(Activity::WritingHeld);
-                }
+                self.opened.note_blocked();
                 Poll::Pending
             }
             error => error,
