@@ -1,5 +1,5 @@
 //! Pages with programs that put them under load or look closely: wrk, Chromium over HTTP/1.1 and HTTP/2, h2spec, and a site whose
-//! PHP deletes the pages that it changes.
+//! PHP stores pages and deletes those that it changes.
 
 mod common;
 
@@ -13,7 +13,8 @@ use common::pages::{Http, pages_of, serve, settings_with};
 use common::program::Program;
 use common::tls::Authority;
 use common::{address, start};
-use nuthatch_server::settings::TlsSettings;
+use nuthatch_server::Running;
+use nuthatch_server::settings::{HttpSettings, TlsSettings};
 use nuthatch_testkit::origin::Origin;
 use nuthatch_testkit::program::clients_dir;
 
@@ -128,30 +129,73 @@ fn h2spec_finds_nothing_wrong() {
     assert!(passed.is_some_and(|passed: u32| passed >= 142), "{said}");
 }
 
-#[test]
-fn a_site_deletes_the_pages_it_changes_by_php_memcached() {
+/// The site in `clients/php/site.php`, behind a server whose pages are changed by `change`.
+fn php_site(form: &str, change: impl FnOnce(&mut HttpSettings)) -> (Program, Running) {
     let site = Program::start(|folder, port| {
         let index = folder.path().join("index.php");
         fs::write(&index, include_str!("../../../clients/php/site.php")).expect("a file");
+        fs::write(folder.path().join("form"), form).expect("a file");
         let mut command = Command::new("php");
         command.args(["-S", &format!("127.0.0.1:{port}"), "-t"]).arg(folder.path()).arg(index);
         command
     });
-    let server = start(settings_with(site.settings()));
+    let mut http = site.settings();
+    change(&mut http);
+    let server = start(settings_with(http));
     fs::write(site.folder.path().join("memcached"), address(&server, 0).port().to_string()).expect("a file");
-    let mut reader = Http::connect(&server);
-    let mut read = |page: &str| {
-        let reply = reader.get(page);
-        (reply.cache().to_owned(), reply.text())
-    };
-    let seen = |cache: &str, text: &str| (cache.to_owned(), text.to_owned());
-    assert_eq!(read("/wiki/Bird"), seen("MISS", "Bird, revision 0"));
-    assert_eq!(read("/wiki/Bird"), seen("HIT", "Bird, revision 0"));
-    assert_eq!(read("/wiki/Tree"), seen("MISS", "Tree, revision 0"));
-    // A page is changed out of the cache's sight: only the site's own delete tells of it.
-    let edit = format!("http://127.0.0.1:{}/edit?page=Bird", site.port);
+    (site, server)
+}
+
+/// Whether a page came from memory, and what it says.
+fn read(reader: &mut Http, page: &str) -> (String, String) {
+    let reply = reader.get(page);
+    (reply.cache().to_owned(), reply.text())
+}
+
+fn seen(cache: &str, text: &str) -> (String, String) {
+    (cache.to_owned(), text.to_owned())
+}
+
+/// Changes a page out of the cache's sight: only the site's own delete tells of it.
+fn edit(site: &Program, page: &str) -> String {
+    let edit = format!("http://127.0.0.1:{}/edit?page={page}", site.port);
     let said = run("curl", &["-s", "--max-time", "30", "-H", "Host: a.example", "-d", "text=x", &edit]);
-    assert_eq!(String::from_utf8_lossy(&said.stdout), "deleted");
-    assert_eq!(read("/wiki/Bird"), seen("MISS", "Bird, revision 1"));
-    assert_eq!(read("/wiki/Tree"), seen("HIT", "Tree, revision 0"));
+    String::from_utf8_lossy(&said.stdout).into_owned()
+}
+
+#[test]
+fn a_site_deletes_the_pages_it_changes_by_php_memcached() {
+    let (site, server) = php_site("raw", |_| {});
+    let reader = &mut Http::connect(&server);
+    assert_eq!(read(reader, "/wiki/Bird"), seen("MISS", "Bird, revision 0"));
+    assert_eq!(read(reader, "/wiki/Bird"), seen("HIT", "Bird, revision 0"));
+    assert_eq!(read(reader, "/wiki/Tree"), seen("MISS", "Tree, revision 0"));
+    assert_eq!(edit(&site, "Bird"), "deleted 1");
+    assert_eq!(read(reader, "/wiki/Bird"), seen("MISS", "Bird, revision 1"));
+    assert_eq!(read(reader, "/wiki/Tree"), seen("HIT", "Tree, revision 0"));
+}
+
+#[test]
+fn a_site_stores_its_pages_by_php_memcached_as_it_makes_them_and_deletes_them() {
+    for form in ["raw", "srcache"] {
+        let (site, server) = php_site(form, |http| {
+            http.pages.foreign = Some(form.to_owned());
+            http.pages.foreign_gzip_flag = 1 << 16;
+        });
+        let reader = &mut Http::connect(&server);
+        for revision in 0..2 {
+            let text = format!("Bird, revision {revision}");
+            // Its answer may not be stored, and does not take the place of what it has stored.
+            assert_eq!(read(reader, "/own/Bird"), seen("MISS", &text), "{form}");
+            assert_eq!(read(reader, "/own/Bird"), seen("HIT", &text), "{form}");
+            let stored = reader.ask("GET", "/own/Bird", &["Accept-Encoding: gzip"]);
+            let shown = (stored.cache(), stored.field("content-encoding"), stored.field("x-stored-by"));
+            assert_eq!(
+                shown,
+                ("HIT", if form == "raw" { "gzip" } else { "" }, if form == "raw" { "" } else { "site" })
+            );
+            assert_eq!(edit(&site, "Bird"), "deleted 1", "{form}");
+        }
+        assert_eq!(edit(&site, "Bird"), "deleted 0", "{form}");
+    }
 }

@@ -304,7 +304,7 @@ impl Errand {
 
     fn mark_uncacheable(&self, varies: &[http::HeaderName], variant: &[u8]) {
         let for_seconds = self.site.settings.uncacheable_seconds;
-        shelf::mark_uncacheable(&*self.site.house, &self.key, varies, variant, for_seconds);
+        shelf::mark_uncacheable(&*self.site.house, &self.key, self.seen, (varies, variant), for_seconds);
     }
 
     /// Stores it, unless it was purged since it was asked for; with what is to be written to where others find it.

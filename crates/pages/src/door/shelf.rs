@@ -336,15 +336,7 @@ pub(crate) fn put(
     let mut is_stored = false;
     let mut is_anothers = false;
     house.with_store(&mut |handle, seconds| {
-        is_anothers = handle.peek(page_key.as_bytes(), seconds).is_some_and(|hit| {
-            // Indexes are shared, and parts and markers give way.
-            let is_page = match decode(&hit, now) {
-                Some(Item::Page(page, _)) => page.is_whole(),
-                Some(Item::Index(_) | Item::Marker) => false,
-                None => true,
-            };
-            is_page && Some(hit.cas()) != seen
-        });
+        is_anothers = has_anothers(handle, page_key, seen, (seconds, now));
         if is_anothers {
             return;
         }
@@ -392,6 +384,24 @@ pub(crate) fn put(
     is_stored.then_some(written)
 }
 
+/// Has somebody else stored a page under a page's key since `seen` lay there ([`seen`])? It is not to be overwritten.
+fn has_anothers(
+    handle: &mut Handle,
+    page_key: &str,
+    seen: Option<u64>,
+    (seconds, now): (Seconds, UnixSeconds),
+) -> bool {
+    handle.peek(page_key.as_bytes(), seconds).is_some_and(|hit| {
+        // Indexes are shared, and parts and markers give way.
+        let is_page = match decode(&hit, now) {
+            Some(Item::Page(page, _)) => page.is_whole(),
+            Some(Item::Index(_) | Item::Marker) => false,
+            None => true,
+        };
+        is_page && Some(hit.cas()) != seen
+    })
+}
+
 /// The index that leads to variants by `varies`: the one that is there, or another in its place.
 fn index_for(
     handle: &mut Handle,
@@ -426,12 +436,13 @@ fn index_for(
     index
 }
 
-/// Remembers for so long that this page's answers cannot be stored, or those to requests of this variant.
+/// Remembers for so long that this page's answers cannot be stored, or those to requests of this variant. `seen` is what
+/// lay there when the page began to be fetched: an application that answers may have stored the page itself.
 pub(crate) fn mark_uncacheable(
     house: &dyn House,
     page_key: &str,
-    varies: &[HeaderName],
-    variant: &[u8],
+    seen: Option<u64>,
+    (varies, variant): (&[HeaderName], &[u8]),
     for_seconds: u32,
 ) {
     if for_seconds == 0 {
@@ -439,6 +450,9 @@ pub(crate) fn mark_uncacheable(
     }
     let now = house.unix_seconds();
     house.with_store(&mut |handle, seconds| {
+        if has_anothers(handle, page_key, seen, (seconds, now)) {
+            return;
+        }
         let expiry = seconds.saturating_add(for_seconds);
         let of_variant = (!varies.is_empty())
             .then(|| index_for(handle, page_key, varies, expiry, seconds, now).key(page_key, variant));
