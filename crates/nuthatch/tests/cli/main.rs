@@ -1,5 +1,7 @@
 //! The built program, as an operator or a unit file runs it: what it prints, how it exits, what it leaves behind.
 
+mod certificates;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -254,29 +256,6 @@ fn check_says_what_a_file_would_start() {
     assert_eq!(output.status.code(), Some(1));
 }
 
-/// A certificate for this machine and its key, in one file.
-fn certificate() -> String {
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    made.cert.pem() + &made.signing_key.serialize_pem()
-}
-
-#[test]
-fn check_reads_the_certificates_that_a_file_names() {
-    let place = Place::new();
-    let config = place.file(
-        "n.toml",
-        "[[listen]]\nmemcached = \"127.0.0.1:11311\"\ntls = { certificate = \"server.pem\", client_ca = \"server.pem\" }\n",
-    );
-    let output = place.run("nuthatch", &["check", config.to_str().unwrap()]);
-    assert_eq!(text(&output.stderr), "nuthatch: certificate file server.pem: No such file or directory (os error 2)\n");
-    assert_eq!(output.status.code(), Some(1));
-    place.file("server.pem", &certificate());
-    let output = place.run("nuthatch", &["check", config.to_str().unwrap()]);
-    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
-    let line = "  listening  tcp 127.0.0.1:11311  auto    pool default, TLS, client certificate required\n";
-    assert!(text(&output.stdout).contains(line), "{output:?}");
-}
-
 #[test]
 fn the_sample_file_that_help_prints_is_right() {
     let place = Place::new();
@@ -403,24 +382,6 @@ fn a_daemon_answers_and_has_its_pid_file_when_the_command_returns() {
     );
     kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
     wait_until("the pid file is gone", || !place.path("pid").exists());
-}
-
-#[test]
-fn check_reads_the_authorities_that_origins_are_to_be_of() {
-    let place = Place::new();
-    let listen = "[[listen]]\nhttp = \"127.0.0.1:0\"\norigin = \"site\"\n";
-    let file = format!("{listen}[origin.site]\nservers = \"https://127.0.0.1\"\ntls_ca = \"ca.pem\"\n");
-    place.file("n.toml", &file);
-    let output = place.run("nuthatch", &["check", "n.toml"]);
-    let why = "file of origins' authorities ca.pem: No such file or directory (os error 2)";
-    assert!(text(&output.stderr).contains(why), "{}", text(&output.stderr));
-    assert_ne!(output.status.code(), Some(0));
-    place.file("ca.pem", &certificate());
-    let output = place.run("nuthatch", &["check", "n.toml"]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    place.file("n.toml", &file.replace("tls_ca = \"ca.pem\"", "tls_without_verification = true"));
-    let output = place.run("nuthatch", &["check", "n.toml"]);
-    assert!(text(&output.stdout).contains("tls_without_verification: whoever is between"), "{}", text(&output.stdout));
 }
 
 /// A server with the file `n.toml`, which tells what reloads come to.
@@ -590,44 +551,6 @@ fn what_the_user_may_not_is_said_and_the_rest_applied() {
     assert_eq!(stat(&stream, "max_connections"), "1024");
     assert!(ask(&mut stream, "version").starts_with("VERSION "));
     assert!(ask(&mut UnixStream::connect(server.place.path("beside")).unwrap(), "version").starts_with("VERSION "));
-}
-
-#[test]
-fn a_hangup_reads_certificates_again_and_keeps_the_old_ones_when_they_are_broken() {
-    let place = Place::new();
-    place.file("server.pem", &certificate());
-    let flags = ["-Z", "-o", "ssl_chain_cert=server.pem", "-p", "-1", "-l", "127.0.0.1"];
-    let mut server = Reloading::start_in(place, "memcached", "", &flags);
-    assert_eq!(server.reload(""), ["certificates: read again, for connections from now on"]);
-    server.place.file("server.pem", "nothing");
-    let why = "certificate file server.pem: expected certificates in PEM, found none";
-    let said = server.reload("[server]\nidle_timeout = 90\n");
-    let stays = format!("listener 127.0.0.1:{}: TLS stays as it was: {why}", server.place.port());
-    assert_eq!(said, ["idle_timeout: 0 to 90".to_owned(), stays]);
-    server.serving.signal(Signal::SIGTERM);
-    assert_eq!(server.serving.end().0, Some(0));
-}
-
-#[test]
-fn a_key_that_is_roots_alone_is_read_before_root_is_given_up() {
-    if !Uid::effective().is_root() {
-        // There is nobody to become who may do less.
-        return;
-    }
-    let place = Place::new();
-    fs::set_permissions(place.dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    place.file("server.pem", &certificate());
-    fs::set_permissions(place.path("server.pem"), fs::Permissions::from_mode(0o600)).unwrap();
-    let listen = "[[listen]]\nmemcached = \"127.0.0.1:0\"\n";
-    let with_tls = format!("{listen}tls = {{ certificate = \"server.pem\" }}\n");
-    let mut server = Reloading::start_in(place, "nuthatch", &with_tls, &["-u", "nobody"]);
-    let listener = format!("listener 127.0.0.1:{}", server.place.port());
-    let why = "certificate file server.pem: Permission denied (os error 13)";
-    assert_eq!(server.reload(&with_tls), [format!("{listener}: TLS stays as it was: {why}")]);
-    assert_eq!(server.reload(listen), [format!("{listener}: tls: TLS to plain for new connections")]);
-    assert!(ask(&mut server.place.connect(), "version").starts_with("VERSION "));
-    assert_eq!(server.reload(&with_tls), [format!("{listener}: stays plain: {why}")]);
-    assert!(ask(&mut server.place.connect(), "version").starts_with("VERSION "));
 }
 
 #[test]
