@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::pages::{Http, Reply, pages_of, request, serve, serve_with, settings_with};
 use common::{Client, eventually, start};
 use nuthatch_server::Running;
-use nuthatch_testkit::origin::{Gate, Origin};
+use nuthatch_testkit::origin::{Answer, Gate, Origin, Request};
 
 const CLIENTS: usize = 40;
 
@@ -257,4 +257,25 @@ fn a_purge_reaches_what_is_being_fetched() {
     assert_eq!(slow.reply(false).text(), "page 0");
     let reply = client.get("/page");
     assert_eq!((reply.cache(), reply.text().as_str()), ("HIT", "page 1"), "the older one was not stored");
+}
+
+#[test]
+fn connections_to_an_origin_that_nobody_asks_any_more_are_given_up() {
+    let page = |_: &Request, answer: &mut Answer<'_>| answer.reply("200 OK", &["Cache-Control: no-store"], "page");
+    let (old, new) = (Origin::start(page), Origin::start(page));
+    let of = |origin: &Origin| {
+        let mut http = pages_of(&[origin]);
+        http.origin.idle_timeout = Duration::from_secs(1);
+        settings_with(http)
+    };
+    let server = start(of(&old));
+    let mut client = Http::connect(&server);
+    assert_eq!(client.get("/page").text(), "page");
+    assert_eq!(old.connections_open(), 1);
+    server.reload(&of(&new)).expect("a reload");
+    assert_eq!(Http::connect(&server).get("/page").text(), "page");
+    eventually(|| old.connections_open() == 0 && new.connections_open() == 0);
+    assert_eq!((old.connections(), new.connections()), (1, 1));
+    // Whoever is still there gets another.
+    assert_eq!(client.get("/page").text(), "page");
 }

@@ -107,6 +107,7 @@ pub struct Origin {
     address: SocketAddr,
     requests: Arc<Mutex<Vec<Request>>>,
     connections: Arc<AtomicUsize>,
+    open: Arc<()>,
     is_over: Arc<AtomicBool>,
 }
 
@@ -133,11 +134,13 @@ impl Origin {
         let (wrap, script) = (Arc::new(wrap), Arc::new(script));
         let requests = Arc::<Mutex<Vec<Request>>>::default();
         let (connections, is_over) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+        let open = Arc::new(());
         let origin = Origin {
             scheme,
             address,
             requests: Arc::clone(&requests),
             connections: Arc::clone(&connections),
+            open: Arc::clone(&open),
             is_over: Arc::clone(&is_over),
         };
         std::thread::spawn(move || {
@@ -148,7 +151,11 @@ impl Origin {
                 let Ok(stream) = stream else { continue };
                 connections.fetch_add(1, Ordering::Relaxed);
                 let (wrap, script, requests) = (Arc::clone(&wrap), Arc::clone(&script), Arc::clone(&requests));
-                std::thread::spawn(move || serve(stream, &*wrap, &*script, &requests));
+                let open = Arc::clone(&open);
+                std::thread::spawn(move || {
+                    serve(stream, &*wrap, &*script, &requests);
+                    drop(open);
+                });
             }
         });
         origin
@@ -177,6 +184,12 @@ impl Origin {
     /// How often it was asked for `target`.
     pub fn count_of(&self, target: &str) -> usize {
         lock(&self.requests).iter().filter(|request| request.target == target).count()
+    }
+
+    /// Connections that neither side has closed.
+    pub fn connections_open(&self) -> usize {
+        // One is the origin's, another its thread's.
+        Arc::strong_count(&self.open).saturating_sub(2)
     }
 
     /// Connections that it accepted.

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::request::Parts;
@@ -14,6 +15,7 @@ use tokio::net::TcpStream;
 
 use super::body::{OriginBody, RequestBody};
 use super::{Early, FetchError, Origins, Server, ServerAddress, probe_request, tls};
+use crate::ticks::Ticks;
 
 /// Fields of an answer's head.
 const FIELDS_MAX: usize = 200;
@@ -32,7 +34,8 @@ struct Idle {
 }
 
 thread_local! {
-    /// This worker's idle connections, by the server's number; the one that was used last is the last.
+    /// This worker's idle connections, by the server's number; the one that was used last is the last. Of each server that
+    /// is in it a task gives up those whose time is over.
     static IDLE: RefCell<HashMap<usize, Vec<Idle>>> = RefCell::default();
 }
 
@@ -42,24 +45,51 @@ pub(super) struct Returning {
     sender: Sender,
     server: usize,
     idle_max: usize,
+    idle_timeout: Duration,
+    ticks: Arc<Ticks>,
 }
 
 impl Returning {
     /// Keeps it for the next request.
     pub(super) fn give_back(self) {
-        if self.sender.is_closed() {
+        let Returning { sender, server, idle_max, idle_timeout, ticks } = self;
+        if idle_max == 0 || sender.is_closed() {
             return;
         }
         // A thread that is ending has given its connections up.
-        let _ = IDLE.try_with(|idle| {
-            let mut idle = idle.borrow_mut();
-            let idle = idle.entry(self.server).or_default();
-            if idle.len() >= self.idle_max && !idle.is_empty() {
+        let _ = IDLE.try_with(|all| {
+            let mut all = all.borrow_mut();
+            let idle = all.entry(server).or_insert_with(|| {
+                drop(tokio::spawn(expire(server, idle_timeout, ticks)));
+                Vec::new()
+            });
+            if idle.len() >= idle_max {
                 idle.remove(0);
             }
-            if self.idle_max > 0 {
-                idle.push(Idle { sender: self.sender, since: Instant::now() });
+            idle.push(Idle { sender, since: Instant::now() });
+        });
+    }
+}
+
+/// Keeps those that still stand.
+fn retain(idle: &mut Vec<Idle>, idle_timeout: Duration) {
+    let now = Instant::now();
+    idle.retain(|idle| !idle.sender.is_closed() && now.duration_since(idle.since) < idle_timeout);
+}
+
+/// Gives up a server's connections whose time is over, until none is left. A server that is asked no more, or is in the
+/// settings no more, keeps none.
+async fn expire(server: usize, idle_timeout: Duration, ticks: Arc<Ticks>) {
+    let mut has_some = true;
+    while has_some {
+        ticks.sleep(idle_timeout).await;
+        has_some = IDLE.with_borrow_mut(|all| {
+            let Some(idle) = all.get_mut(&server) else { return false };
+            retain(idle, idle_timeout);
+            if idle.is_empty() {
+                all.remove(&server);
             }
+            all.contains_key(&server)
         });
     }
 }
@@ -68,8 +98,7 @@ impl Returning {
 fn take(server: usize, idle_timeout: Duration) -> Option<Sender> {
     IDLE.with_borrow_mut(|all| {
         let idle = all.get_mut(&server)?;
-        let now = Instant::now();
-        idle.retain(|idle| !idle.sender.is_closed() && now.duration_since(idle.since) < idle_timeout);
+        retain(idle, idle_timeout);
         idle.pop().map(|idle| idle.sender)
     })
 }
@@ -145,6 +174,8 @@ pub(super) async fn ask(
                     sender,
                     server: server.number,
                     idle_max: settings.idle_connections_max,
+                    idle_timeout: settings.idle_timeout,
+                    ticks: Arc::clone(&origins.ticks),
                 });
                 return Ok(response
                     .map(|body| OriginBody::new(body, returning, &origins.ticks, settings.between_bytes_timeout)));
