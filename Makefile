@@ -3,6 +3,7 @@
 # make fuzz    fuzz each codec and a whole connection for FUZZ_SECONDS each
 # make coherence  two servers before each database for minutes, ROUNDS times everything that can happen: nothing lost, nothing old
 # make kills   a hundred kills in the middle of commits, of SQLite's process, MariaDB, PostgreSQL: nothing acknowledged is missing
+# make conformance  the published test suite of HTTP caches, from the npm registry, against the page cache: a table; SUITE=DIR for another copy
 # make bench   compare with memcached on this machine: TRACES=DIR adds misses on traces, FLAGS=... picks parts (bench/README.md)
 # make instructions  record how many instructions the hot paths take, after a change that is meant to take more (or takes fewer)
 # make clean   remove everything built
@@ -10,7 +11,7 @@
 FUZZ_SECONDS ?= 60
 ROUNDS ?= 20
 
-.PHONY: run test fuzz coherence kills bench instructions clean
+.PHONY: run test fuzz coherence kills conformance bench instructions clean
 
 run:
 	cargo build --release --package nuthatch
@@ -27,6 +28,9 @@ coherence:
 
 kills:
 	cargo test --package nuthatch-rows --test killed --locked -- --ignored --nocapture
+
+conformance:
+	SUITE='$(SUITE)' scripts/conformance.sh
 
 bench:
 	TRACES='$(TRACES)' bench/run.sh $(FLAGS)

@@ -19,7 +19,7 @@ pub struct Rules {
     pub grace_seconds: u32,
     /// Responses that neither say nor forbid it are served stale for so long when the origin fails.
     pub stale_if_error_seconds: u32,
-    /// Stale responses with a validator are kept for so long after every use has ended, to be revalidated.
+    /// Stale responses with a validator are kept for so long after they may be served stale, to be revalidated.
     pub keep_seconds: u32,
     /// Whether `Cache-Control` and `Pragma` of requests have effect (RFC 9111 leaves it to the cache).
     pub client_directives: bool,
@@ -38,7 +38,7 @@ impl Default for Rules {
             targeted: vec![HeaderName::from_static("cdn-cache-control")],
             ttl_max_seconds: 365 * 86_400,
             grace_seconds: 0,
-            stale_if_error_seconds: 0,
+            stale_if_error_seconds: 3_600,
             keep_seconds: 3_600,
             client_directives: true,
             set_cookie: SetCookie::Refuse,

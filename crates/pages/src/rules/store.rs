@@ -172,11 +172,14 @@ fn policy(exchange: &Exchange<'_>, said: &ResponseDirectives, rules: &Rules) -> 
     // What the origin says outright of serving stale goes before what s-maxage implies of it; must-revalidate and
     // no-cache go before both.
     let forbidden = said.no_cache || said.must_revalidate || said.proxy_revalidate;
+    let validator = response.contains_key(ETAG) || response.contains_key(LAST_MODIFIED);
+    // What was never fresh, and cannot become so, is not kept for the site's own sake.
+    let is_worth_it = validator || fresh_until > answered_at;
     let stale_until = |stated: Option<u32>, unstated: u32| {
         let seconds = match stated {
             _ if forbidden => 0,
             Some(seconds) => seconds,
-            None if said.s_maxage.is_some() => 0,
+            None if said.s_maxage.is_some() || !is_worth_it => 0,
             None => unstated,
         };
         fresh_until + i64::from(seconds)
@@ -184,11 +187,9 @@ fn policy(exchange: &Exchange<'_>, said: &ResponseDirectives, rules: &Rules) -> 
     let while_revalidate_until = stale_until(said.stale_while_revalidate, rules.grace_seconds);
     let if_error_until = stale_until(said.stale_if_error, rules.stale_if_error_seconds);
 
-    let validator = response.contains_key(ETAG) || response.contains_key(LAST_MODIFIED);
     let of_use_until = fresh_until.max(while_revalidate_until).max(if_error_until);
-    // Without a validator it is of use to a client that takes it stale (max-stale, stale-if-error), and to the answer to a
-    // HEAD that confirms it.
-    let keep_until = match validator || !forbidden && said.s_maxage.is_none() && rules.client_directives {
+    // Without a validator it cannot be made fresh again: once it may not be served stale either, it only takes room.
+    let keep_until = match validator {
         true => of_use_until.max(answered_at) + i64::from(rules.keep_seconds),
         false => of_use_until,
     };

@@ -65,7 +65,7 @@ pub struct PagesSettings {
     pub grace_seconds: u32,
     /// The same when the origin fails.
     pub stale_if_error_seconds: u32,
-    /// Pages that can be revalidated are kept for so long.
+    /// Pages that can be revalidated are kept for so long beyond that.
     pub keep_seconds: u32,
     /// `REGEX MIN PERCENT MAX` each; `.` for all others.
     pub refresh_patterns: Vec<String>,
@@ -105,7 +105,7 @@ impl Default for PagesSettings {
             uncacheable_seconds: 120,
             ttl_max_seconds: 365 * 86_400,
             grace_seconds: 0,
-            stale_if_error_seconds: 0,
+            stale_if_error_seconds: 3600,
             keep_seconds: 3600,
             refresh_patterns: Vec::new(),
             client_directives: true,
@@ -369,14 +369,14 @@ pub(super) static LISTEN_PAGES: &[Knob<ListenDraft>] = &[
     .for_new_connections(),
     Knob::<ListenDraft>::new(
         "stale_if_error",
-        "serve a stale page for so long when the origin fails, where the response does not say",
+        "serve a stale page for so long when the origin fails, where the response does not say; not what must be revalidated",
         Action::Seconds(|d, seconds| d.pages().stale_if_error_seconds = seconds),
     )
-    .default("0")
+    .default("1h")
     .for_new_connections(),
     Knob::<ListenDraft>::new(
         "keep",
-        "keep a stale page for so long, to be revalidated, or for a client that takes it stale (max-stale)",
+        "keep a stale page that has a validator for so long beyond grace and stale_if_error, to be revalidated",
         Action::Seconds(|d, seconds| d.pages().keep_seconds = seconds),
     )
     .default("1h")

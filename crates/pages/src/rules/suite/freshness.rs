@@ -1,7 +1,7 @@
 //! Sections `cc-freshness`, `expires`, `heuristic`, `age`, `cdn-cache-control`, `status`, `stale`.
 
 use super::super::{Heuristic, OnError, RefreshPattern, Rules};
-use super::{Cache, Got, after, check_reuse, dated};
+use super::{Cache, Got, Lines, NotStored, after, check_reuse, dated};
 use http::HeaderMap;
 
 #[test]
@@ -195,6 +195,47 @@ fn a_targeted_field_that_is_none_is_ignored() {
         (&[(cdn, ""), ("cache-control", "max-age=3600")], true),
         (&[(cdn, "max-age=(1 2)"), ("cache-control", "max-age=3600")], true),
     ]);
+}
+
+/// For how long a response is kept, beyond its arrival.
+fn kept_for(rules: impl FnOnce(&mut Rules), fields: Lines<'_>) -> Result<i64, NotStored> {
+    let mut cache = Cache::new();
+    rules(&mut cache.rules);
+    cache.answer(&HeaderMap::new(), 200, &dated(fields), 0)?;
+    Ok(cache.stored[0].policy.keep_until - cache.now)
+}
+
+#[test]
+fn a_stale_response_is_kept_for_as_long_as_it_is_of_use_and_longer_only_if_it_can_be_revalidated() {
+    let rules = |rules: &mut Rules| {
+        (rules.grace_seconds, rules.stale_if_error_seconds, rules.keep_seconds) = (10, 60, 600);
+    };
+    for (control, tag, expected) in [
+        ("max-age=2", false, Ok(2 + 60)),
+        ("max-age=2", true, Ok(2 + 60 + 600)),
+        ("max-age=2, stale-while-revalidate=100", false, Ok(2 + 100)),
+        ("max-age=2, must-revalidate", false, Ok(2)),
+        ("max-age=2, must-revalidate", true, Ok(2 + 600)),
+        ("s-maxage=2", false, Ok(2)),
+        // What was never fresh is not kept for the site's own sake, and for the origin's is.
+        ("max-age=0", false, Err(NotStored::Stale)),
+        ("max-age=0", true, Ok(60 + 600)),
+        ("max-age=0, stale-if-error=100", false, Ok(100)),
+    ] {
+        let fields = [("cache-control", control), ("etag", "\"a\"")];
+        let fields = if tag { &fields[..] } else { &fields[..1] };
+        assert_eq!(kept_for(rules, fields), expected, "{control} {tag}");
+    }
+}
+
+#[test]
+fn an_hour_old_page_is_served_when_the_origin_fails_unless_it_or_the_operator_says_otherwise() {
+    let mut cache = Cache::new();
+    cache.answer(&HeaderMap::new(), 200, &dated(&[("cache-control", "max-age=2")]), 0).expect("stored");
+    cache.now += 3_600;
+    assert_eq!(cache.failing(&HeaderMap::new()), OnError::Serve);
+    cache.now += 2;
+    assert_eq!(cache.failing(&HeaderMap::new()), OnError::Fail);
 }
 
 #[test]
