@@ -7,6 +7,7 @@
 
 use crate::format::foreign::Form;
 use crate::format::{Chunks, Parts, Value, encode_page, encode_variants, head_bytes, parse, parse_head};
+use crate::format::{NUMBERED_HEAD_BYTES, encode_numbered, parse_numbered};
 use crate::key::{Cookies, KEY_BYTES_MAX, MARKETING, NamePattern, PageUrl, Preset, UrlRules, item_key, variant_key};
 use crate::negotiate::{Accepted, Coding, DecodeLimits, Serve, decode, serve, to_be_compressed};
 use crate::rules::range::{RANGES_MAX, Selected};
@@ -44,6 +45,10 @@ pub fn fuzz_page(data: &[u8]) {
         && let Some(head) = data.get(..bytes)
     {
         assert_eq!(parse_head(head, data.len() as u64).is_ok(), parse(data).is_ok());
+    }
+    if let Ok(number) = parse_numbered(data) {
+        let page = data.get(NUMBERED_HEAD_BYTES..).expect("its head is there");
+        assert_eq!(encode_numbered(number, page).expect("it was held"), data);
     }
     if let Ok(chunks) = Chunks::parse(data) {
         assert_eq!(chunks.list().expect("it was held"), data);
@@ -272,6 +277,7 @@ pub fn corpus() -> Vec<Vec<u8>> {
         headers: &headers,
     };
     inputs.extend(encode_page(&parts, b"body"));
+    inputs.extend(encode_numbered(7, b"page"));
     inputs.extend(encode_variants(&[vec![HeaderName::from_static("a"), HeaderName::from_static("b")]]));
     if let Ok(chunks) = Chunks::of(b"a longer value", 30, 7) {
         inputs.extend(chunks.list());

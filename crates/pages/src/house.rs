@@ -46,8 +46,7 @@ pub trait House: Send + Sync + 'static {
 /// What is asked of caches elsewhere is answered later.
 pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Caches that several hosts share. Whatever fails there is a miss, or is not done; each call ends in the time that their
-/// settings name.
+/// Caches that several hosts share. Each call ends in the time that their settings name.
 pub trait Beyond: Send + Sync {
     /// How long what lies there may be kept here.
     fn seconds_here(&self) -> u32;
@@ -56,16 +55,41 @@ pub trait Beyond: Send + Sync {
     fn item_bytes_max(&self) -> usize;
 
     /// Looks keys up: one answer each, in their order.
-    fn get(&self, keys: Vec<Vec<u8>>) -> Later<Vec<Option<BeyondItem>>>;
+    fn get(&self, keys: Vec<Vec<u8>>) -> Later<Vec<Result<Option<BeyondItem>, Silent>>>;
 
-    /// Stores items, one after the other, which expire at that moment.
+    /// Stores items, one after the other, which expire at that moment. What fails is not done.
     fn put(&self, items: Vec<BeyondItem>, expires_at: UnixSeconds) -> Later<()>;
 
-    /// Deletes an item: whether it was there.
-    fn delete(&self, key: Vec<u8>) -> Later<bool>;
+    /// Changes items, all at once: of each, in their order, whether it was done, or else a sentence why that is not known.
+    fn change(&self, changes: Vec<(Vec<u8>, Change)>) -> Later<Vec<Result<bool, String>>>;
 
-    /// Forgets everything.
-    fn flush(&self) -> Later<()>;
+    /// Counts an item up by one: its new number; none if it is not there; or a sentence why that is not known.
+    fn count(&self, key: Vec<u8>) -> Later<Result<Option<u64>, String>>;
+
+    /// Forgets everything, or else says in a sentence why not all of it.
+    fn flush(&self) -> Later<Result<(), String>>;
+}
+
+/// Where an item would be, nobody answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Silent;
+
+/// What is to become of an item of caches elsewhere. What is stored so does not expire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It is deleted, if it is there.
+    Delete,
+    /// It is stored, if it is not there.
+    Add(Bytes),
+    /// It is stored.
+    Set(Bytes),
+    /// It is stored over what was read, if that is still there.
+    Replace {
+        /// The value.
+        value: Bytes,
+        /// [`BeyondItem::cas`] of what was read.
+        cas: u64,
+    },
 }
 
 /// An item of caches elsewhere.
@@ -77,6 +101,8 @@ pub struct BeyondItem {
     pub flags: u32,
     /// Its value.
     pub value: Bytes,
+    /// By which [`Change::Replace`] knows it again; of no meaning where items are stored.
+    pub cas: u64,
 }
 
 /// What a door counts in its pool.

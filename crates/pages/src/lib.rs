@@ -19,7 +19,7 @@ pub mod rules;
 mod testing;
 mod ticks;
 
-pub use house::{Beyond, BeyondItem, Count, House, Later};
+pub use house::{Beyond, BeyondItem, Change, Count, House, Later, Silent};
 pub use ticks::{TICK, Ticks};
 
 #[cfg(doctest)]

@@ -61,6 +61,8 @@ pub(super) struct Errand {
     /// What lay under the key when it began.
     pub(super) seen: Option<u64>,
     asked_at: UnixSeconds,
+    /// How many purges the fleet had counted before the origin was asked; none where it is not to be told of the page.
+    pub(super) purges: Option<u64>,
 }
 
 /// A leader with all it needs.
@@ -96,15 +98,16 @@ impl Leading {
     }
 
     pub(super) async fn run(self, tell: Tell) {
-        let Leading { errand, parts, wanted } = self;
-        let Errand { site, form, asked, .. } = &errand;
-        if matches!(wanted, Wanted::Whole | Wanted::Range(_))
-            && let Some(beyond) = site.house.beyond()
-            && errand.bring(&*beyond).await
-        {
-            errand.leader.release(Released::Look);
-            return say(tell, Led::Shared(HeaderMap::new()));
+        let Leading { mut errand, parts, wanted } = self;
+        if let Some(beyond) = errand.site.house.beyond() {
+            if !matches!(wanted, Wanted::Whole | Wanted::Range(_)) {
+                errand.make_ready(&*beyond).await;
+            } else if errand.bring(&*beyond).await {
+                errand.leader.release(Released::Look);
+                return say(tell, Led::Shared(HeaderMap::new()));
+            }
         }
+        let Errand { site, form, asked, .. } = &errand;
         site.house.count(Count::Fetched, 1);
         let outcome = site.origins.ask(parts, RequestBody::Empty, hash_of(&errand.key)).await;
         let now = site.house.unix_seconds();
@@ -231,13 +234,13 @@ impl Errand {
             asked,
             seen: shelf::seen(&*visit.site.house, &visit.key),
             asked_at: visit.site.house.unix_seconds(),
+            purges: None,
         }
     }
 
-    /// The tags of a response ([`tags::of_response`]). None are noted where pages are shared with other hosts, which could
-    /// not be told to forget them.
+    /// The tags of a response ([`tags::of_response`]).
     pub(super) fn tags_of(&self, headers: &HeaderMap) -> Option<Vec<Vec<u8>>> {
-        if self.site.house.beyond().is_some() { Some(Vec::new()) } else { tags::of_response(headers, &self.form) }
+        tags::of_response(headers, &self.form)
     }
 
     /// The fields of the request.

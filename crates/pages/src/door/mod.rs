@@ -14,7 +14,7 @@
 //! | `shelf` | pages as items |
 //! | `parts` | parts of pages |
 //! | `tags`, `soft` | what many pages are purged by |
-//! | `beyond` | pages that several hosts share |
+//! | `beyond`, `marks` | pages that several hosts share, and purges that reach them all |
 //! | `answer`, `body` | what a client gets |
 //! | `forward` | what an origin is asked |
 //! | `purge` | forgetting |
@@ -32,6 +32,7 @@ pub mod guard;
 mod hit;
 mod log;
 mod look;
+mod marks;
 mod parts;
 mod purge;
 mod shelf;

@@ -1,11 +1,14 @@
-//! Purging: who may, and what for. Everything a purge forgets is forgotten at once, whatever is being fetched.
+//! Purging: who may, and what for. Everything a purge forgets is forgotten here at once, whatever is being fetched, and in
+//! the fleet behind the pool when that has been told ([`marks`]).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use http::HeaderMap;
 use tokio::task::JoinHandle;
 
+use super::marks::{self, Target, Told};
 use super::shelf;
 use super::site::Site;
 use super::tags;
@@ -116,33 +119,34 @@ pub enum Purged {
     NoUrl(UrlError),
 }
 
-/// A purge that was done here, and is being done elsewhere.
-#[derive(Default)]
+/// A purge that was done here, and of which the fleet is being told, if there is one.
 pub(crate) struct Purging {
     was_here: bool,
-    elsewhere: Vec<JoinHandle<bool>>,
+    elsewhere: Option<JoinHandle<Told>>,
 }
 
 impl Purging {
-    /// Waits for the others: whether there was something to forget anywhere.
-    pub(crate) async fn everywhere(self) -> bool {
-        let mut was_there = self.was_here;
-        for elsewhere in self.elsewhere {
-            was_there |= elsewhere.await.unwrap_or(false);
-        }
-        was_there
+    /// Waits for the fleet: whether there was something to forget anywhere, and why not all of the fleet could be told.
+    pub(crate) async fn everywhere(self) -> Told {
+        let mut told = match self.elsewhere {
+            Some(elsewhere) => elsewhere.await.unwrap_or_default(),
+            None => Told::default(),
+        };
+        told.was_there |= self.was_here;
+        told
     }
 }
 
 impl Site {
-    /// Forgets the page of an absolute URL, for somebody at `address`.
-    pub fn purge_url(&self, address: Option<IpAddr>, url: &[u8]) -> Purged {
+    /// Forgets the page of an absolute URL, for somebody at `address`. Where pages are shared with other hosts, the fleet is
+    /// told afterwards.
+    pub fn purge_url(self: &Arc<Site>, address: Option<IpAddr>, url: &[u8]) -> Purged {
         if !self.may_purge(address) {
             return Purged::Denied;
         }
         match PageUrl::parse(url, &self.settings.urls) {
             Err(why) => Purged::NoUrl(why),
-            Ok(url) => match self.purge(&url, false).was_here {
+            Ok(url) => match self.purge_page(&url, false).was_here {
                 true => Purged::Gone,
                 false => Purged::NotThere,
             },
@@ -150,46 +154,69 @@ impl Site {
     }
 
     /// Forgets a page and its variants, or makes them stale. The same under the other scheme: applications know one URL of a
-    /// page, and a purge that leaves half of it is worse than none. Where pages are shared with other hosts it is forgotten
-    /// there too, softly or not.
-    pub(crate) fn purge(&self, url: &PageUrl, is_soft: bool) -> Purging {
-        let mut purging = Purging {
-            was_here: self.purge_one(url, is_soft),
-            elsewhere: self.forget_beyond(url).into_iter().collect(),
-        };
+    /// page, and a purge that leaves half of it is worse than none.
+    pub(crate) fn purge_page(self: &Arc<Site>, url: &PageUrl, is_soft: bool) -> Purging {
         let other = if url.scheme() == "http" { "https" } else { "http" };
-        if let Ok(other) = PageUrl::new(other, url.authority().as_bytes(), url.target().as_bytes(), &self.settings.urls)
-        {
-            purging.was_here |= self.purge_one(&other, is_soft);
-            purging.elsewhere.extend(self.forget_beyond(&other));
-        }
-        purging
+        let other = PageUrl::new(other, url.authority().as_bytes(), url.target().as_bytes(), &self.settings.urls);
+        self.purge(Target::Pages([url.clone()].into_iter().chain(other).collect()), is_soft)
     }
 
-    fn purge_one(&self, url: &PageUrl, is_soft: bool) -> bool {
-        let key = item_key(url);
-        // Before the item: who stores looks at this afterwards, and takes back what it stored in between.
-        self.flights.spoil_page(key.as_bytes());
-        shelf::purge(&*self.house, &key, is_soft)
-    }
-
-    /// Forgets all pages whose URLs begin with `url`, or makes them stale; under both schemes, as [`Site::purge`]. Whether
-    /// that is a prefix: `is_query` says that a question mark stood at its end.
-    pub(crate) fn purge_prefix(&self, url: &PageUrl, is_query: bool, is_soft: bool) -> bool {
+    /// Forgets all pages whose URLs begin with `url`, or makes them stale; under both schemes, as [`Site::purge_page`]. None
+    /// if that is no prefix: `is_query` says that a question mark stood at its end.
+    pub(crate) fn purge_prefix(self: &Arc<Site>, url: &PageUrl, is_query: bool, is_soft: bool) -> Option<Purging> {
         let (_, rest) = url.form().split_once("://").unwrap_or_default();
-        let tags = ["http", "https"].map(|scheme| {
-            let end = if is_query { "?" } else { "" };
-            tags::of_prefix(&format!("{scheme}://{rest}{end}"))
-        });
+        let end = if is_query { "?" } else { "" };
+        let tags = ["http", "https"].map(|scheme| tags::of_prefix(&format!("{scheme}://{rest}{end}")));
         let tags: Vec<Vec<u8>> = tags.into_iter().flatten().collect();
-        self.purge_tags(&tags, is_soft);
-        !tags.is_empty()
+        (!tags.is_empty()).then(|| self.purge(Target::Tags(tags), is_soft))
     }
 
-    /// Forgets all pages with one of these tags, or makes them stale. In constant time.
-    pub(crate) fn purge_tags(&self, tags: &[Vec<u8>], is_soft: bool) {
-        // What is being fetched may have them: nobody knows before its head is there.
-        self.flights.spoil_everything();
+    /// Forgets what `target` says, or makes it stale. In constant time.
+    pub(crate) fn purge(self: &Arc<Site>, target: Target, is_soft: bool) -> Purging {
+        let was_here = self.forget_here(&target, is_soft);
+        self.house.count(if was_here { Count::Purged } else { Count::PurgedNothing }, 1);
+        let elsewhere = self.house.beyond().map(|beyond| {
+            let site = Arc::clone(self);
+            tokio::spawn(async move {
+                let told = marks::tell(&*beyond, &target, is_soft).await;
+                // What was brought from there before it knew may be what is to be forgotten.
+                site.forget_here(&target, is_soft);
+                if let Some(why) = &told.untold {
+                    site.house.warn(format_args!("purge: not all of the fleet could be told: {why}"));
+                }
+                told
+            })
+        });
+        Purging { was_here, elsewhere }
+    }
+
+    /// Whether it was here. Of many pages nobody knows: it was.
+    fn forget_here(&self, target: &Target, is_soft: bool) -> bool {
+        match target {
+            Target::Pages(urls) => urls.iter().fold(false, |was_here, url| {
+                let key = item_key(url);
+                // Before the item: who stores looks at this afterwards, and takes back what it stored in between.
+                self.flights.spoil_page(key.as_bytes());
+                shelf::purge(&*self.house, &key, is_soft) || was_here
+            }),
+            Target::Tags(tags) => {
+                // What is being fetched may have them: nobody knows before its head is there.
+                self.flights.spoil_everything();
+                self.forget_tags(tags, is_soft);
+                true
+            }
+            Target::Everything => {
+                self.flights.spoil_everything();
+                self.house.with_store(&mut |handle, seconds| match is_soft {
+                    true => self.soft.mark_everything(seconds),
+                    false => handle.store().flush(seconds),
+                });
+                true
+            }
+        }
+    }
+
+    fn forget_tags(&self, tags: &[Vec<u8>], is_soft: bool) {
         let mut refused = None;
         self.house.with_store(&mut |handle, seconds| {
             for tag in tags {
@@ -203,31 +230,6 @@ impl Site {
         if let Some(error) = refused {
             self.house.warn(format_args!("purge: {error}"));
         }
-        self.house.count(Count::Purged, 1);
-    }
-
-    /// Forgets everything in the pool, or makes its pages stale. In constant time. Where pages are shared with other hosts,
-    /// everything is forgotten there too, unless softly.
-    pub(crate) fn purge_everything(&self, is_soft: bool) -> Purging {
-        self.flights.spoil_everything();
-        let beyond = self.house.beyond().filter(|_| !is_soft);
-        let elsewhere = beyond.map(|beyond| {
-            tokio::spawn(async move {
-                beyond.flush().await;
-                true
-            })
-        });
-        self.house.with_store(&mut |handle, seconds| match is_soft {
-            true => self.soft.mark_everything(seconds),
-            false => handle.store().flush(seconds),
-        });
-        self.house.count(Count::Purged, 1);
-        Purging { was_here: true, elsewhere: elsewhere.into_iter().collect() }
-    }
-
-    /// Are its pages shared with other hosts? Those cannot be told to forget what they do not know by its key.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.house.beyond().is_some()
     }
 }
 

@@ -28,7 +28,7 @@ use super::site::{Foreign, Site};
 use super::soft::SoftPurges;
 use super::tags;
 use crate::format::{Parts, Value, encode_variants, head_bytes, page_head, parse_head};
-use crate::house::{BeyondItem, Count, House};
+use crate::house::{Count, House};
 use crate::key::{Cookies, ITEM_PREFIX, KEY_BYTES_MAX, variant_key};
 use crate::negotiate::Coding;
 use crate::rules::{Flags, Policy, UnixSeconds, partial, vary};
@@ -271,6 +271,7 @@ pub(crate) struct Written {
     pub(crate) value: Bytes,
     pub(crate) flags: u32,
     pub(crate) expires_at: UnixSeconds,
+    pub(crate) tags: Vec<Vec<u8>>,
     /// The index that leads to it, and its number.
     pub(crate) index: Option<(Vec<u8>, u32)>,
 }
@@ -285,14 +286,34 @@ pub(crate) fn number_at_random() -> u64 {
     RandomState::new().hash_one(0)
 }
 
+/// What lies elsewhere and is to lie here too.
+pub(crate) struct Brought<'b> {
+    pub(crate) value: &'b [u8],
+    /// The number of an index.
+    pub(crate) flags: Option<u32>,
+    pub(crate) tags: &'b [Vec<u8>],
+    /// It is there, and was purged softly.
+    pub(crate) is_stale: bool,
+}
+
 /// Puts an item here that lies elsewhere, until `until` at most: whether there was room.
-pub(crate) fn put_item(house: &dyn House, key: &str, item: &BeyondItem, until: UnixSeconds) -> bool {
+pub(crate) fn put_brought(house: &dyn House, key: &str, brought: &Brought<'_>, until: UnixSeconds) -> bool {
+    let Brought { value, flags, tags, is_stale } = *brought;
     let expiry = house.store_seconds(until);
+    let key = key.as_bytes();
     let mut is_stored = false;
     house.with_store(&mut |handle, seconds| {
-        let options = SetOptions { flags: item.flags, expiry, ..SetOptions::default() };
-        let outcome = handle.set(key.as_bytes(), &item.value, &options, seconds);
+        let (own, _) = tags::split(tags);
+        let Ok(marks) = handle.store().tags(own.iter().map(Vec::as_slice)) else { return };
+        if !tags::guard(handle, key, seconds, tags, (expiry, seconds)) {
+            return;
+        }
+        let options = SetOptions { flags: flags.unwrap_or(seconds), expiry, ..SetOptions::default() };
+        let outcome = handle.set_tagged(key, value, &options, &marks, seconds);
         is_stored = matches!(outcome, SetOutcome::Stored { .. });
+        if is_stale {
+            handle.delete(key, &DeleteOptions { invalidate: true, ..DeleteOptions::default() }, seconds);
+        }
     });
     is_stored
 }
@@ -331,6 +352,7 @@ pub(crate) fn put(
         value: Bytes::new(),
         flags: 0,
         expires_at: policy.keep_until,
+        tags: fetched.tags.clone(),
         index: None,
     });
     let mut is_stored = false;
@@ -463,9 +485,7 @@ pub(crate) fn mark_uncacheable(
 
 /// Takes back what was just stored: it turned out to be out of date.
 pub(crate) fn take_back(house: &dyn House, page_key: &str) {
-    house.with_store(&mut |handle, seconds| {
-        let _ = handle.delete(page_key.as_bytes(), &DeleteOptions::default(), seconds);
-    });
+    purge(house, page_key, false);
 }
 
 /// Forgets a page and its variants, or makes them stale: whether it was there.
@@ -475,7 +495,6 @@ pub(crate) fn purge(house: &dyn House, page_key: &str, is_soft: bool) -> bool {
         let options = DeleteOptions { invalidate: is_soft, ..DeleteOptions::default() };
         was_there = handle.delete(page_key.as_bytes(), &options, seconds) == DeleteOutcome::Deleted;
     });
-    house.count(if was_there { Count::Purged } else { Count::PurgedNothing }, 1);
     was_there
 }
 
@@ -490,7 +509,7 @@ enum Item {
 }
 
 /// A page that is stale before its time may be served while it is refreshed for as long as one that is stale in time.
-fn make_stale(policy: &mut Policy, now: UnixSeconds) {
+pub(crate) fn make_stale(policy: &mut Policy, now: UnixSeconds) {
     let early = policy.fresh_until.saturating_sub(now).max(0);
     policy.fresh_until -= early;
     policy.while_revalidate_until -= early;

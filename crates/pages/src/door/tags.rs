@@ -37,8 +37,13 @@ const PURGE_FIELDS: [HeaderName; 6] = [
 /// there are too many.
 pub(crate) fn of_response(headers: &HeaderMap, form: &str) -> Option<Vec<Vec<u8>>> {
     let mut tags = named(headers, &TAG_FIELDS);
-    tags.extend(directories(form).map(|directory| tag_of(directory.as_bytes()).into_owned()));
+    tags.extend(of_url(form));
     (tags.len() <= PAGE_TAGS_MAX).then_some(tags)
+}
+
+/// The tags of every response to a request for the URL of this form: its directories.
+pub(crate) fn of_url(form: &str) -> Vec<Vec<u8>> {
+    directories(form).map(|directory| tag_of(directory.as_bytes()).into_owned()).collect()
 }
 
 /// The tags that a `PURGE` names.

@@ -28,6 +28,7 @@ use super::fetch::Errand;
 use super::flight::{Joined, Reader};
 use super::forward::{self, Purpose};
 use super::log::{Asking, Entry, ResultCode};
+use super::marks::{Target, Told};
 use super::purge::{Wanted, What};
 use super::shelf::Found;
 use super::site::Site;
@@ -315,32 +316,29 @@ impl Visit {
             let why = "expected soft, prefix or all in the field Purge";
             return self.finish(answer::sentence(StatusCode::BAD_REQUEST, why), denied);
         };
-        if self.site.is_shared() && matches!(what, What::Prefix | What::Tags(_)) {
-            let why = "expected a pool without a fleet for a purge by tag or prefix";
-            return self.finish(answer::sentence(StatusCode::NOT_IMPLEMENTED, why), denied);
-        }
-        let done = match what {
-            What::Page => self.site.purge(&self.url, is_soft).everywhere().await,
+        let purging = match what {
+            What::Page => self.site.purge_page(&self.url, is_soft),
             What::Prefix => {
                 let is_query = self.request.uri.path_and_query().is_some_and(|target| target.as_str().ends_with('?'));
-                if !self.site.purge_prefix(&self.url, is_query, is_soft) {
+                let Some(purging) = self.site.purge_prefix(&self.url, is_query, is_soft) else {
                     let why = "expected a prefix that ends with / or ?, at most eight directories deep";
                     return self.finish(answer::sentence(StatusCode::BAD_REQUEST, why), denied);
-                }
-                true
+                };
+                purging
             }
-            What::Tags(tags) => {
-                self.site.purge_tags(&tags, is_soft);
-                true
+            What::Tags(tags) => self.site.purge(Target::Tags(tags), is_soft),
+            What::Everything => self.site.purge(Target::Everything, is_soft),
+        };
+        let told = purging.everywhere().await;
+        let done = if is_soft { "made stale" } else { "purged" };
+        let (status, text) = match told {
+            Told { untold: Some(why), .. } => {
+                (StatusCode::OK, format!("{done} here; not all of the fleet could be told: {why}"))
             }
-            What::Everything => self.site.purge_everything(is_soft).everywhere().await,
+            Told { was_there: true, .. } => (StatusCode::OK, done.to_owned()),
+            _ => (StatusCode::NOT_FOUND, "not in the cache".to_owned()),
         };
-        let (status, text) = match (done, is_soft) {
-            (true, false) => (StatusCode::OK, "purged"),
-            (true, true) => (StatusCode::OK, "made stale"),
-            (false, _) => (StatusCode::NOT_FOUND, "not in the cache"),
-        };
-        self.finish(answer::sentence(status, text), How::forwarded(ResultCode::None, Forward::Method, false))
+        self.finish(answer::sentence(status, &text), How::forwarded(ResultCode::None, Forward::Method, false))
     }
 
     /// Asks the origin for this client alone.
@@ -358,7 +356,7 @@ impl Visit {
                 if is_unsafe {
                     let rules = &self.site.settings.urls;
                     for url in invalidate::targets(&self.url, response.status(), response.headers(), rules) {
-                        self.site.purge(&url, false).everywhere().await;
+                        self.site.purge_page(&url, false).everywhere().await;
                     }
                     return match self.keep_answer(response, asked_at) {
                         Ok(response) => self.finish(response, How { is_stored: true, ..how }),

@@ -8,11 +8,13 @@
 mod chunks;
 pub mod foreign;
 mod mcpage;
+mod numbered;
 mod page;
 mod read;
 mod srcache;
 
 pub use chunks::{CHUNK_HEAD_BYTES, CHUNKS_MAX, Chunks};
+pub use numbered::{NUMBERED_HEAD_BYTES, encode_numbered, parse_numbered};
 pub use page::parse_head;
 pub use page::{MAGIC, Page, Parts, VERSION, Value, encode_page, encode_variants, head_bytes, page_head, parse};
 

@@ -16,6 +16,7 @@ const KIND_PAGE: u8 = 0;
 const KIND_VARIANTS: u8 = 1;
 pub(super) const KIND_CHUNKS: u8 = 2;
 pub(super) const KIND_CHUNK: u8 = 3;
+pub(super) const KIND_NUMBERED: u8 = 4;
 
 /// `plain_bytes` of a page for which it is not known.
 const UNKNOWN_BYTES: u64 = u64::MAX;
@@ -230,7 +231,7 @@ pub(super) fn read_prefix(reader: &mut Reader<'_>) -> Result<Prefix, FormatError
     if reader.u8("reserved byte")? != 0 {
         return Err(FormatError::Meaningless("reserved byte"));
     }
-    if kind > KIND_CHUNK {
+    if kind > KIND_NUMBERED {
         return Err(FormatError::Meaningless("kind"));
     }
     if kind != KIND_PAGE && coding != 0 {
@@ -249,6 +250,7 @@ fn read_head<'a>(reader: &mut Reader<'a>, value_bytes: u64) -> Result<Value<'a>,
             (Value::Page(page), body_bytes)
         }
         KIND_VARIANTS => (Value::Variants(read_variants(reader)?), 0),
+        KIND_NUMBERED => return Err(FormatError::NotThis("page, but one with a number")),
         _ => return Err(FormatError::NotThis("page, but a chunk of one")),
     };
     let head_bytes = before - reader.rest.len();

@@ -1,15 +1,16 @@
 //! A fleet behind a pool of pages, in the words of `nuthatch-pages`: what its backend is asked for by a site. Copies and
-//! flights are the site's own; of the tier only the backend and the life of copies are used.
+//! flights are the site's own; of the tier only the backend and the life of copies are used. A purge asks the fleet even
+//! while pages do without it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use nuthatch_pages::rules::UnixSeconds;
-use nuthatch_pages::{Beyond, BeyondItem, Later};
+use nuthatch_pages::{Beyond, BeyondItem, Change, Later, Silent};
 use nuthatch_store::SetMode;
 
-use crate::backend::{Key, Op, Outcome, Store};
+use crate::backend::{Arith, Key, Op, Outcome, Refusal, Store};
 use crate::tier::Tier;
 
 /// memcached's longest item unless its operator says otherwise.
@@ -57,9 +58,9 @@ impl Beyond for Fleet {
         ITEM_BYTES_MAX
     }
 
-    fn get(&self, keys: Vec<Vec<u8>>) -> Later<Vec<Option<BeyondItem>>> {
+    fn get(&self, keys: Vec<Vec<u8>>) -> Later<Vec<Result<Option<BeyondItem>, Silent>>> {
         if self.rest.is_on() {
-            return Box::pin(async move { keys.iter().map(|_| None).collect() });
+            return Box::pin(std::future::ready(vec![Err(Silent); keys.len()]));
         }
         let keys: Vec<Key> = keys.into_iter().map(Key::from).collect();
         let (asked, asked_at, rest) =
@@ -72,10 +73,11 @@ impl Beyond for Fleet {
             let mut answers = answers.into_iter();
             let item = |key: Key| match answers.next() {
                 // What was marked stale is of no use without whoever marked it.
-                Some(Ok(Some(item))) if !item.marks.any() => {
-                    Some(BeyondItem { key: key.into(), flags: item.flags, value: item.value })
-                }
-                _ => None,
+                Some(Ok(found)) => Ok(found.filter(|item| !item.marks.any()).map(|item| {
+                    let (flags, value, cas) = (item.flags, item.value, item.cas);
+                    BeyondItem { key: key.into(), flags, value, cas }
+                })),
+                _ => Err(Silent),
             };
             keys.into_iter().map(item).collect()
         })
@@ -90,7 +92,7 @@ impl Beyond for Fleet {
             let asked_at = Instant::now();
             let Some((last, others)) = items.split_last() else { return };
             let store = |item: &BeyondItem| {
-                let BeyondItem { key, flags, value } = item.clone();
+                let BeyondItem { key, flags, value, cas: _ } = item.clone();
                 let (mode, compare, exptime) = (SetMode::Set, None, expires_at);
                 tier.backend.apply(worker, Op::Store(Store { key: key.into(), mode, compare, flags, exptime, value }))
             };
@@ -103,13 +105,42 @@ impl Beyond for Fleet {
         })
     }
 
-    fn delete(&self, key: Vec<u8>) -> Later<bool> {
-        let deleted = self.tier.backend.apply(self.worker, Op::Delete { key: key.into(), compare: None });
-        Box::pin(async move { matches!(deleted.await, Ok(Outcome::Deleted)) })
+    fn change(&self, changes: Vec<(Vec<u8>, Change)>) -> Later<Vec<Result<bool, String>>> {
+        let store =
+            |key: Key, mode, compare, value| Op::Store(Store { key, mode, compare, flags: 0, exptime: 0, value });
+        let ops = changes.into_iter().map(|(key, change)| match change {
+            Change::Delete => Op::Delete { key: key.into(), compare: None },
+            Change::Add(value) => store(key.into(), SetMode::Add, None, value),
+            Change::Set(value) => store(key.into(), SetMode::Set, None, value),
+            Change::Replace { value, cas } => store(key.into(), SetMode::Set, Some(cas), value),
+        });
+        let done = join_all(ops.map(|op| self.tier.backend.apply(self.worker, op)));
+        Box::pin(async move {
+            let is_done = |outcome| matches!(outcome, Outcome::Deleted | Outcome::Stored { .. });
+            done.await.into_iter().map(|done| done.map(is_done).map_err(sentence)).collect()
+        })
     }
 
-    fn flush(&self) -> Later<()> {
-        let flushed = self.tier.backend.apply(self.worker, Op::Flush { delay: 0 });
-        Box::pin(async move { drop(flushed.await) })
+    fn count(&self, key: Vec<u8>) -> Later<Result<Option<u64>, String>> {
+        let (key, decrement, delta) = (key.into(), false, 1);
+        let counted = self
+            .tier
+            .backend
+            .apply(self.worker, Op::Arith(Arith { key, decrement, delta, initial: None, compare: None }));
+        Box::pin(async move {
+            Ok(match counted.await.map_err(sentence)? {
+                Outcome::Number { value, .. } => Some(value),
+                _ => None,
+            })
+        })
     }
+
+    fn flush(&self) -> Later<Result<(), String>> {
+        let flushed = self.tier.backend.apply(self.worker, Op::Flush { delay: 0 });
+        Box::pin(async move { flushed.await.map(drop).map_err(sentence) })
+    }
+}
+
+fn sentence(refusal: Refusal) -> String {
+    refusal.sentence().to_owned()
 }

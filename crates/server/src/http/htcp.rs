@@ -58,7 +58,7 @@ pub(crate) async fn serve(
 }
 
 /// Does what a datagram asks for: the answer, if one is wanted.
-fn obey(datagram: &[u8], from: SocketAddr, listener: &Listener, site: &Site) -> Option<Vec<u8>> {
+fn obey(datagram: &[u8], from: SocketAddr, listener: &Listener, site: &Arc<Site>) -> Option<Vec<u8>> {
     let count = |counter, by| worker::with(|worker| listener.counters.add(worker.number, counter, by));
     let warn = |line: std::fmt::Arguments<'_>| {
         worker::with(|worker| worker.shared.log.line(Level::Warning, line));
