@@ -21,6 +21,10 @@ use crate::records::{BINARY, CHARACTERS, Records, Way, sqlite_url, table_of};
 const RECORDS: u32 = 10_000;
 const RECORDS_LONG: u32 = 100_000;
 const CLIENTS: u32 = 32;
+/// How many turns each way takes: many where commits are waited for one by one, since a disk can be forty times slower from one second
+/// to the next; fewer where the beginning and the end of a turn, with not all clients at work, are to weigh little.
+const TURNS_ALONE: u32 = 200;
+const TURNS: u32 = 20;
 
 /// What a read of a cached row may take, beside one of the database and beside one of a cache alone.
 const READ_BAR: f64 = 0.25;
@@ -147,7 +151,7 @@ fn on(
              S1 is a Nuthatch that has the records alone, S2 a memcached beside the database that clients fill and clear, S3 a \
              Nuthatch whose keys are rows, S4 the database alone, by prepared statements of the driver made for it, and by the texts of statements, \
              which is what the driver of the paper sent. The round trip is one to a thread that answers the same bytes and does nothing else: \
-             no cache in another process can take less. {said} The ways take turns of a twentieth each.\n\n`rows.toml`:\n\n```toml\n{}```",
+             no cache in another process can take less. {said} The ways take turns, {TURNS_ALONE} each by one client and {TURNS} by {CLIENTS}.\n\n`rows.toml`:\n\n```toml\n{}```",
             configuration(&Address::Unix("SOCKET".into()), "URL")
         ),
         WAYS.to_vec(),
@@ -162,9 +166,10 @@ fn on(
     for &records in sizes {
         for clients in [1, CLIENTS] {
             bench.say(&format!("rows: {name}, {records} records, clients: {clients}"));
+            let turns = if clients == 1 { TURNS_ALONE } else { TURNS };
             let words = |objects: &str, aside: &str, rows: &str, url: &str| {
                 let line = format!(
-                    "records -n {records} -c {clients} --objects {objects} --aside {aside} --rows {rows} --text --floor {url}"
+                    "records -n {records} -c {clients} --turns {turns} --objects {objects} --aside {aside} --rows {rows} --text --floor {url}"
                 );
                 line.split(' ').map(str::to_owned).collect::<Vec<_>>()
             };
