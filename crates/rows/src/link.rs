@@ -25,6 +25,17 @@ pub(crate) enum Fault {
     Lost(String),
 }
 
+impl Fault {
+    /// What was the matter, whatever it means.
+    pub(crate) fn why(self) -> String {
+        match self {
+            Fault::Row(why) | Fault::Conflict(why) | Fault::Refused(why) | Fault::Overdue(why) | Fault::Lost(why) => {
+                why
+            }
+        }
+    }
+}
+
 /// The bounds of a range, as cells of the key column, and whether each belongs to it.
 pub(crate) struct Bounds {
     pub(crate) from: Option<(Cell, bool)>,

@@ -56,9 +56,9 @@ impl<T: Weighs> Queue<T> {
         Ok(())
     }
 
-    /// Waits for the first until `idle` is over, then takes up to `most`. Those who were answered `again` are likely to come again at once:
-    /// if they and those who wait already are more than one, waits for up to `gather` until that many are there. None: closed
-    /// and empty. Empty: idle.
+    /// Waits for the first until `idle` is over, then takes up to `most`. Those who were answered `again` are likely to come again
+    /// at once: if they and those who wait already are more than one, waits for up to `gather` until that many are there. None:
+    /// closed and empty. Empty: idle.
     pub(crate) fn take(&self, most: usize, again: usize, gather: Duration, idle: Option<Instant>) -> Option<Vec<T>> {
         let mut inner = self.lock();
         let expected = (again + inner.waiting.len()).min(most);

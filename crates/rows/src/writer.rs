@@ -55,6 +55,14 @@ struct Failed {
     perhaps: bool,
 }
 
+impl Failed {
+    /// What was asked would have been the end of the transaction.
+    fn at_the_end(fault: Fault) -> Failed {
+        let perhaps = matches!(fault, Fault::Lost(_) | Fault::Overdue(_));
+        Failed { fault, perhaps }
+    }
+}
+
 impl From<Fault> for Failed {
     fn from(fault: Fault) -> Failed {
         Failed { fault, perhaps: false }
@@ -190,20 +198,9 @@ impl Writer {
             return Err(Error::Unreachable(format!("{}: it was not seen yet", self.shared.place())));
         };
         let ops = || changes.iter().map(|change| &change.op);
-        let count = changes.len() as u64;
-        let counters = &self.shared.counters;
         if relaxed.is_none() && self.shared.dialect.upserts(layout) && blind(ops(), now) {
-            let mut plan = Plan::new(layout, ops(), Vec::new(), now, &mut self.stamps);
-            note_own(&self.shared, layout, &plan);
-            if !plan.insert.is_empty() {
-                if let Err(fault) = link.upsert(&plan.insert) {
-                    let perhaps = matches!(fault, Fault::Lost(_) | Fault::Overdue(_));
-                    return Ok(Err(Failed { fault, perhaps }));
-                }
-                counters.commits.add(1);
-                counters.changes_committed.add(count);
-            }
-            return Ok(Ok(std::mem::take(&mut plan.answers)));
+            let written = upsert(&self.shared, link, layout, ops(), now, &mut self.stamps);
+            return Ok(written.map(|plan| plan.answers));
         }
         if self.open.is_none()
             && let Err(fault) = link.begin()
@@ -229,19 +226,17 @@ impl Writer {
         };
         match relaxed {
             None => {
-                if let Err(fault) = link.commit() {
-                    let perhaps = matches!(fault, Fault::Lost(_) | Fault::Overdue(_));
-                    if !perhaps {
+                if let Err(failed) = link.commit().map_err(Failed::at_the_end) {
+                    if !failed.perhaps {
                         self.undo();
                     }
-                    return Ok(Err(Failed { fault, perhaps }));
+                    return Ok(Err(failed));
                 }
-                counters.commits.add(1);
-                counters.changes_committed.add(count);
+                count_commit(&self.shared, changes.len());
             }
             Some(within) => {
                 let open = self.open.get_or_insert(Open { until: Instant::now() + within, changes: 0 });
-                open.changes += count;
+                open.changes += changes.len() as u64;
             }
         }
         Ok(Ok(plan.answers))
@@ -357,6 +352,29 @@ impl Writer {
         let purged = self.attached.link()?.purge(PURGE_ROWS, expired_by);
         purged.map_err(|fault| self.attached.fault(fault))
     }
+}
+
+fn count_commit(shared: &Shared, changes: usize) {
+    shared.counters.commits.add(1);
+    shared.counters.changes_committed.add(changes as u64);
+}
+
+/// A whole transaction, in one statement, of changes that come to the same whatever is in the table.
+fn upsert<'a>(
+    shared: &Shared,
+    link: &mut dyn Link,
+    layout: &Layout,
+    ops: impl Iterator<Item = &'a Op>,
+    now: i64,
+    stamps: &mut Stamps,
+) -> Result<Plan, Failed> {
+    let plan = Plan::new(layout, ops, Vec::new(), now, stamps);
+    note_own(shared, layout, &plan);
+    if !plan.insert.is_empty() {
+        link.upsert(&plan.insert).map_err(Failed::at_the_end)?;
+        count_commit(shared, plan.answers.len());
+    }
+    Ok(plan)
 }
 
 /// All of a transaction but its beginning and its end.

@@ -75,11 +75,7 @@ impl Dialect for Mysql {
         let away = |why: String| Error::Unreachable(format!("{}: cannot connect: {why}", self.settings.database));
         let drive = Drive::new(self.budget).map_err(away)?;
         let opts = self.opts.clone();
-        let conn = drive.wait(async { Conn::new(opts).await.map_err(fault) }).map_err(|fault| match fault {
-            Fault::Row(why) | Fault::Conflict(why) | Fault::Refused(why) | Fault::Overdue(why) | Fault::Lost(why) => {
-                away(why)
-            }
-        })?;
+        let conn = drive.wait(async { Conn::new(opts).await.map_err(fault) }).map_err(|fault| away(fault.why()))?;
         let settings = self.settings.clone();
         Ok(Box::new(MysqlLink { conn, drive, settings, prepared: HashMap::new(), layout: None }))
     }

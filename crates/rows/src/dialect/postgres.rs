@@ -98,11 +98,7 @@ impl Dialect for Postgres {
                 }
             })
         });
-        let client = client.map_err(|fault| match fault {
-            Fault::Row(why) | Fault::Conflict(why) | Fault::Refused(why) | Fault::Overdue(why) | Fault::Lost(why) => {
-                away(why)
-            }
-        })?;
+        let client = client.map_err(|fault| away(fault.why()))?;
         let settings = self.settings.clone();
         Ok(Box::new(PostgresLink { client, drive, settings, prepared: HashMap::new(), layout: None }))
     }

@@ -155,8 +155,8 @@ impl TableBackend {
         Ok(TableBackend { range_max: settings.range_max, ..backend })
     }
 
-    /// Opens a table of the settings, which takes up to half of its `timeout`. A database that is away is no reason not to: it is asked again, and until it answers,
-    /// so is why it does not.
+    /// Opens a table of the settings, which takes up to half of its `timeout`. A database that is away is no reason not to: it is
+    /// asked again, and until it answers, every answer is why it does not.
     ///
     /// # Errors
     /// When the mapping does not fit the real table.
@@ -420,60 +420,18 @@ impl TableBackend {
             return refuse(&format_args!("meta flag {} means nothing to a row", char::from(letter).escape_default()));
         }
         let wanted: Vec<u8> = asked.letters().collect();
-        let compare = asked.number(b'C');
         match meta.verb {
             MetaVerb::Get => {
                 let expiry = moment(asked.signed(b'T').unwrap_or(0));
                 let answer = move |done| match done {
-                    rows::Done::Touched(found) => {
-                        let has_value = wanted.contains(&b'v');
-                        let flags = shown(&wanted, &found, now());
-                        let value = has_value.then(|| found.value.into());
-                        meta_answer(if has_value { b"VA" } else { b"HD" }, flags, value)
-                    }
+                    rows::Done::Touched(found) => meta_item(&wanted, found),
                     _ => meta_answer(b"EN", Vec::new(), None),
                 };
                 self.change(&meta.key, |key| rows::Op::Touch { key, expiry }, Box::new(answer))
             }
-            MetaVerb::Set => {
-                let mode = match asked.text(b'M').and_then(|mode| mode.first().map(u8::to_ascii_uppercase)) {
-                    None | Some(b'S') => rows::Mode::Set,
-                    Some(b'E') => rows::Mode::Add,
-                    Some(b'R') => rows::Mode::Replace,
-                    Some(b'A') => rows::Mode::Append,
-                    Some(b'P') => rows::Mode::Prepend,
-                    Some(_) => return refuse(&"expected ms with a mode of S, E, R, A or P"),
-                };
-                let op = rows::Op::Store {
-                    key: Vec::new(),
-                    mode,
-                    compare,
-                    flags: asked.number(b'F').and_then(|flags| u32::try_from(flags).ok()).unwrap_or(0),
-                    expiry: moment(asked.signed(b'T').unwrap_or(0)),
-                    value: meta.value.to_vec(),
-                    vivify: asked.signed(b'N').map(moment),
-                };
-                let bytes = meta.value.len();
-                let answer = move |done| match done {
-                    rows::Done::Stored { unique, .. } => {
-                        let flags = wanted.iter().filter_map(|letter| match letter {
-                            b'c' => Some(format!("c{unique}")),
-                            b's' => Some(format!("s{bytes}")),
-                            _ => None,
-                        });
-                        meta_answer(b"HD", flags.collect(), None)
-                    }
-                    other => meta_answer(code(&other), Vec::new(), None),
-                };
-                let with_key = |whose| match op {
-                    rows::Op::Store { mode, compare, flags, expiry, value, vivify, .. } => {
-                        rows::Op::Store { key: whose, mode, compare, flags, expiry, value, vivify }
-                    }
-                    other => other,
-                };
-                self.change(&meta.key, with_key, Box::new(answer))
-            }
+            MetaVerb::Set => self.meta_set(meta, &asked).unwrap_or_else(|why| refuse(&why)),
             MetaVerb::Delete => {
+                let compare = asked.number(b'C');
                 let answer = |done: rows::Done| meta_answer(code(&done), Vec::new(), None);
                 self.change(&meta.key, |key| rows::Op::Delete { key, compare }, Box::new(answer))
             }
@@ -481,15 +439,12 @@ impl TableBackend {
                 let initial = asked.signed(b'N').map(|exptime| (asked.number(b'J').unwrap_or(0), moment(exptime)));
                 let down = asked.text(b'M').is_some_and(|mode| matches!(mode, b"D" | b"d" | b"-"));
                 let (delta, touch) = (asked.number(b'D').unwrap_or(1), asked.signed(b'T').map(moment));
+                let compare = asked.number(b'C');
                 let op = |key| rows::Op::Arith { key, delta, down, compare, initial, touch };
                 let answer = move |done| match done {
                     rows::Done::Counted { number, unique, expiry } => {
                         let value = number.to_string().into_bytes();
-                        let found = rows::Item { value, flags: 0, unique, expiry };
-                        let has_value = wanted.contains(&b'v');
-                        let flags = shown(&wanted, &found, now());
-                        let value = has_value.then(|| found.value.into());
-                        meta_answer(if has_value { b"VA" } else { b"HD" }, flags, value)
+                        meta_item(&wanted, rows::Item { value, flags: 0, unique, expiry })
                     }
                     rows::Done::NonNumeric => Ok(Outcome::NonNumeric),
                     other => meta_answer(code(&other), Vec::new(), None),
@@ -498,6 +453,35 @@ impl TableBackend {
             }
             MetaVerb::Debug => refuse(&"me tells of items in memory, rows are none"),
         }
+    }
+
+    fn meta_set(&self, meta: &Meta, asked: &MetaAsked<'_>) -> Result<Later<Done>, &'static str> {
+        let mode = match asked.text(b'M').and_then(|mode| mode.first().map(u8::to_ascii_uppercase)) {
+            None | Some(b'S') => rows::Mode::Set,
+            Some(b'E') => rows::Mode::Add,
+            Some(b'R') => rows::Mode::Replace,
+            Some(b'A') => rows::Mode::Append,
+            Some(b'P') => rows::Mode::Prepend,
+            Some(_) => return Err("expected ms with a mode of S, E, R, A or P"),
+        };
+        let (compare, value) = (asked.number(b'C'), meta.value.to_vec());
+        let flags = asked.number(b'F').and_then(|flags| u32::try_from(flags).ok()).unwrap_or(0);
+        let expiry = moment(asked.signed(b'T').unwrap_or(0));
+        let vivify = asked.signed(b'N').map(moment);
+        let (wanted, bytes): (Vec<u8>, usize) = (asked.letters().collect(), meta.value.len());
+        let answer = move |done| match done {
+            rows::Done::Stored { unique, .. } => {
+                let flags = wanted.iter().filter_map(|letter| match letter {
+                    b'c' => Some(format!("c{unique}")),
+                    b's' => Some(format!("s{bytes}")),
+                    _ => None,
+                });
+                meta_answer(b"HD", flags.collect(), None)
+            }
+            other => meta_answer(code(&other), Vec::new(), None),
+        };
+        let op = |key| rows::Op::Store { key, mode, compare, flags, expiry, value, vivify };
+        Ok(self.change(&meta.key, op, Box::new(answer)))
     }
 }
 
@@ -536,6 +520,15 @@ fn shown(wanted: &[u8], found: &rows::Item, now: i64) -> Vec<String> {
         _ => None,
     };
     wanted.iter().filter_map(one).collect()
+}
+
+/// An item as a meta command asked for it.
+fn meta_item(wanted: &[u8], found: rows::Item) -> Done {
+    let flags = shown(wanted, &found, now());
+    match wanted.contains(&b'v') {
+        true => meta_answer(b"VA", flags, Some(found.value.into())),
+        false => meta_answer(b"HD", flags, None),
+    }
 }
 
 fn meta_answer(code: &[u8; 2], flags: Vec<String>, value: Option<Bytes>) -> Done {
