@@ -257,8 +257,12 @@ impl Database {
         }
         self.keeper = Some((keeper, pid.trim().parse().expect("a process id")));
         let deadline = Instant::now() + PATIENCE;
-        let asked = if self.engine == Engine::Mariadb { "" } else { "postgres" };
-        while self.client(asked, "SELECT 1").is_err() {
+        // A node of a cluster that has not joined yet answers what asks no table.
+        let (asked, about) = match self.engine {
+            Engine::Mariadb => ("mysql", "SELECT COUNT(*) FROM global_priv"),
+            Engine::Postgres => ("postgres", "SELECT 1"),
+        };
+        while self.client(asked, about).is_err() {
             assert!(
                 Instant::now() < deadline && self.running(),
                 "the database did not start; it wrote:\n{}",

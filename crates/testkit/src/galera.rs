@@ -1,7 +1,9 @@
 //! A Galera cluster for tests: MariaDBs on this machine that replicate to each other on loopback. A node that was killed and comes
 //! back is brought up to date by another.
 
+use std::hash::{BuildHasher, RandomState};
 use std::net::TcpListener;
+use std::ops::Range;
 use std::path::Path;
 
 use crate::database::{Database, Engine};
@@ -15,16 +17,26 @@ pub struct Galera {
     nodes: Vec<Database>,
 }
 
-/// A port that is free, and so is the one behind it.
-fn port() -> u16 {
-    let free = |port: u16| TcpListener::bind(("127.0.0.1", port));
-    for _ in 0..1000 {
-        let first = free(0).and_then(|listener| listener.local_addr()).expect("a port is free").port();
-        if first < u16::MAX && free(first).is_ok() && free(first + 1).is_ok() {
-            return first;
+/// Below the ports that systems give to connections, one of which could be a node's while that is away.
+const PORTS: Range<u16> = 10_000..32_000;
+
+/// The first of so many times three ports in a row that are free.
+fn ports(count: usize) -> Vec<u16> {
+    // Others on this machine look as well.
+    let start = PORTS.start + (RandomState::new().hash_one(0) % 20_000) as u16;
+    let mut kept = Vec::new();
+    let mut found = Vec::new();
+    for first in (start..PORTS.end - 3).step_by(3) {
+        let three: Result<Vec<_>, _> = (first..first + 3).map(|port| TcpListener::bind(("127.0.0.1", port))).collect();
+        if let Ok(three) = three {
+            kept.extend(three);
+            found.push(first);
+        }
+        if found.len() == count {
+            return found;
         }
     }
-    panic!("no two ports in a row are free");
+    panic!("no three ports in a row are free above {start}");
 }
 
 impl Galera {
@@ -34,21 +46,22 @@ impl Galera {
     /// With what a node wrote, when it does not start.
     pub fn start(nodes: usize) -> Galera {
         assert!(Path::new(PROVIDER).exists(), "{PROVIDER} is missing; scripts/install-test-deps.sh installs it");
-        let ports: Vec<u16> = (0..nodes).map(|_| port()).collect();
+        let ports = ports(nodes);
         let all: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
         let mut cluster = Galera { nodes: Vec::new() };
         for (number, port) in ports.iter().enumerate() {
-            let transfer = self::port();
-            let (listen, receive) = (format!("tcp://127.0.0.1:{port}"), format!("127.0.0.1:{}", port + 1));
+            let [listen, receive, transfer] = [0, 1, 2].map(|more| format!("127.0.0.1:{}", port + more));
             let args = [
                 "--wsrep-on=ON".to_owned(),
                 format!("--wsrep-provider={PROVIDER}"),
-                format!("--wsrep-provider-options=gmcast.listen_addr={listen};ist.recv_addr={receive};gcache.size=16M"),
+                format!(
+                    "--wsrep-provider-options=gmcast.listen_addr=tcp://{listen};ist.recv_addr={receive};gcache.size=16M"
+                ),
                 format!("--wsrep-cluster-address=gcomm://{}", all.join(",")),
-                format!("--wsrep-node-address=127.0.0.1:{port}"),
+                format!("--wsrep-node-address={listen}"),
                 format!("--wsrep-node-name=node{number}"),
                 "--wsrep-sst-method=rsync".to_owned(),
-                format!("--wsrep-sst-receive-address=127.0.0.1:{transfer}"),
+                format!("--wsrep-sst-receive-address={transfer}"),
                 "--binlog-format=ROW".to_owned(),
                 "--log-bin".to_owned(),
                 "--log-slave-updates".to_owned(),
