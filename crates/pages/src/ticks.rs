@@ -35,12 +35,29 @@ impl Ticks {
 
     /// Waits for `future`, but no longer than `limit`.
     pub(crate) async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
+        self.within_unless(limit, || false, future).await
+    }
+
+    /// The same, but when the time is over and `is_excused`, it begins anew.
+    pub(crate) async fn within_unless<F: Future>(
+        &self,
+        limit: Duration,
+        mut is_excused: impl FnMut() -> bool,
+        future: F,
+    ) -> Option<F::Output> {
         let mut future = pin!(future);
         let mut deadline = Deadline::after(limit);
-        poll_fn(|cx| match future.as_mut().poll(cx) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if deadline.has_passed(self, cx) => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
+        poll_fn(|cx| {
+            if let Poll::Ready(output) = future.as_mut().poll(cx) {
+                return Poll::Ready(Some(output));
+            }
+            while deadline.has_passed(self, cx) {
+                if !is_excused() {
+                    return Poll::Ready(None);
+                }
+                deadline.set(limit.max(TICK));
+            }
+            Poll::Pending
         })
         .await
     }
@@ -65,7 +82,7 @@ impl Deadline {
     }
 
     /// Puts it off.
-    pub(crate) fn set(&mut self, limit: Duration) {
+    fn set(&mut self, limit: Duration) {
         self.at = Instant::now() + limit;
     }
 

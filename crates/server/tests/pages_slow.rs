@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use common::pages::{Http, pages_of, serve, settings_with};
 use common::tls::{Authority, over};
@@ -64,6 +65,24 @@ fn a_body_that_does_not_go_on_ends_its_connection_and_the_others_go_on() {
     let _ = slow.reader.read_to_end(&mut rest);
     assert!(!String::from_utf8_lossy(&rest).contains(" 200 "), "{}", String::from_utf8_lossy(&rest));
     assert_eq!(Http::connect(&server).get("/page").text(), "page");
+}
+
+#[test]
+fn an_upload_may_take_longer_than_an_answer_to_it() {
+    let origin = Origin::start(|request, answer| {
+        answer.reply("200 OK", &["Cache-Control: no-store"], request.body.len().to_string());
+    });
+    let mut http = pages_of(&[&origin]);
+    http.origin.first_byte_timeout = Duration::from_secs(1);
+    let server = start(settings_with(http));
+    let mut slow = Http::connect(&server);
+    slow.send("POST /page HTTP/1.1\r\nHost: a.example\r\nContent-Length: 8\r\n\r\nsome");
+    eventually(|| origin.connections() == 1);
+    // That nothing happens cannot be waited for but by the clock.
+    let begin = Instant::now();
+    eventually(|| begin.elapsed() > Duration::from_millis(2500));
+    slow.send("more");
+    assert_eq!(slow.reply(false).text(), "8");
 }
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

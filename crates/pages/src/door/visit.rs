@@ -345,7 +345,9 @@ impl Visit {
     pub(super) async fn pass(mut self, is_unsafe: bool, reason: Forward) -> Response<PageBody> {
         let how = How::forwarded(ResultCode::MissPass, reason, false);
         let body = match self.body.take() {
-            Some(body) if !hyper::body::Body::is_end_stream(&body) => RequestBody::Client(body),
+            Some(body) if !hyper::body::Body::is_end_stream(&body) => {
+                RequestBody::client(body, self.site.house.ticks())
+            }
             _ => RequestBody::Empty,
         };
         let Some(parts) = self.forwarded(Purpose::Private, true) else { return self.unforwardable() };

@@ -165,8 +165,10 @@ pub(super) async fn ask(
         if let Some(early) = request.extensions_mut().remove::<Early>() {
             hyper::ext::on_informational(&mut request, move |head| early.tell(head.status(), head.headers()));
         }
+        // The answer's time begins when all is sent, which is the client's business.
+        let progress = request.body().progress();
         let answer = sender.try_send_request(request);
-        match origins.ticks.within(settings.first_byte_timeout, answer).await {
+        match origins.ticks.within_unless(settings.first_byte_timeout, || progress.excuses(), answer).await {
             None => return Err(FetchError::FirstByteTimeout(server.address.clone())),
             Some(Ok(response)) => {
                 // Of a connection that speaks another protocol from now on, nothing comes back.

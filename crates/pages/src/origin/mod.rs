@@ -33,7 +33,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 pub use address::{ServerAddress, ServerAddressError};
 pub(crate) use body::next_piece;
-pub use body::{OriginBody, RequestBody};
+pub use body::{ClientBody, ClientBodyError, OriginBody, RequestBody};
 pub(crate) use early::Early;
 use health::Health;
 pub use tls::OriginTls;

@@ -25,10 +25,6 @@ use crate::worker;
 /// What opens a connection of HTTP/2 (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A request's body comes at least this fast once it has taken [`SLOW_BODY_SECONDS`].
-const BODY_BYTES_PER_SECOND_MIN: u64 = 100;
-const SLOW_BODY_SECONDS: u32 = 30;
-
 /// What is read of a client that was refused, so that it can read why before the connection is reset.
 const LINGER_BYTES_MAX: usize = 256 * 1024;
 
@@ -176,9 +172,6 @@ pub(super) struct Wire {
     /// Nothing is read any more: the client was refused, or sends no more.
     is_deaf: bool,
     is_refused: bool,
-    /// When the body that is arriving began, and its bytes so far.
-    body_since: u32,
-    body_bytes: u64,
     lingered_bytes: usize,
     charged_bytes: usize,
     has_tunnel_waker: bool,
@@ -202,8 +195,6 @@ impl Wire {
             early: Vec::new(),
             is_deaf: false,
             is_refused: false,
-            body_since: 0,
-            body_bytes: 0,
             lingered_bytes: 0,
             charged_bytes: 0,
             has_tunnel_waker: false,
@@ -313,7 +304,6 @@ impl Wire {
             self.raw.extend_from_slice(input);
             return None;
         }
-        let was_in_body = guard.is_in_body();
         let fits = &input[..input.len().min(buffer.remaining())];
         // What is refused is looked at again, by who refuses.
         let passed = if guard.is_upgrading() { 0 } else { guard.try_check(fits) };
@@ -324,10 +314,8 @@ impl Wire {
         }
         note_upgrade(&self.client, guard);
         self.is_quiet = false;
-        let is_in_body = self.guard.as_ref().is_some_and(Guard::is_in_body);
-        let now = self.opened.now();
-        self.opened.info.commanded_at.store(now, Ordering::Relaxed);
-        Some(Poll::Ready(self.hurry_body(was_in_body, is_in_body, passed).and_then(|()| self.charge())))
+        self.opened.info.commanded_at.store(self.opened.now(), Ordering::Relaxed);
+        Some(Poll::Ready(self.charge()))
     }
 
     /// Answers the plain requests for pages that are there that `input` begins with, as long as hyper has nothing to do
@@ -388,6 +376,10 @@ impl Wire {
     fn noted_traffic(&mut self, counter: ListenerCounter, bytes: usize) {
         self.opened.count(counter, bytes as u64);
         self.opened.info.progressed_at.store(self.opened.now(), Ordering::Relaxed);
+        if self.opened.info.activity() == Activity::ReadingBody {
+            // Whoever takes it may take a while, and the client is waited for only when more is wanted of it.
+            self.opened.info.set_activity(Activity::Serving);
+        }
     }
 
     /// Notes what the connection does while nothing arrives, for the sweep.
@@ -439,7 +431,6 @@ impl Wire {
                 answer => guard.upgraded(answer == Upgrade::Granted),
             }
         }
-        let was_in_body = guard.is_in_body();
         let checked = match self.opened.info.kicked() {
             Kick::Head => Err(Refused { why: Refusal::HeadTooSlow, in_head: true }),
             _ if self.raw.is_empty() => return Ok(false),
@@ -449,7 +440,6 @@ impl Wire {
             Ok(0) => Ok(false),
             Ok(bytes) => {
                 note_upgrade(&self.client, guard);
-                let is_in_body = guard.is_in_body();
                 self.passed_at = 0;
                 if bytes == self.raw.len() {
                     self.passed = std::mem::take(&mut self.raw);
@@ -457,7 +447,6 @@ impl Wire {
                     self.passed = self.raw[..bytes].to_vec();
                     self.raw.drain(..bytes);
                 }
-                self.hurry_body(was_in_body, is_in_body, bytes)?;
                 self.opened.info.commanded_at.store(self.opened.now(), Ordering::Relaxed);
                 Ok(true)
             }
@@ -475,25 +464,6 @@ impl Wire {
                 Ok(true)
             }
         }
-    }
-
-    /// A body that trickles is given up.
-    fn hurry_body(&mut self, was_in_body: bool, is_in_body: bool, bytes: usize) -> io::Result<()> {
-        if !is_in_body {
-            return Ok(());
-        }
-        let now = self.opened.now();
-        if !was_in_body {
-            (self.body_since, self.body_bytes) = (now, 0);
-        }
-        self.body_bytes += bytes as u64;
-        let seconds = now.saturating_sub(self.body_since);
-        if seconds > SLOW_BODY_SECONDS && self.body_bytes < u64::from(seconds) * BODY_BYTES_PER_SECOND_MIN {
-            self.is_deaf = true;
-            self.is_refused = true;
-            return Err(io::Error::new(io::ErrorKind::TimedOut, Refusal::BodyTooSlow.to_string()));
-        }
-        Ok(())
     }
 
     /// Takes account of what is kept.
@@ -668,7 +638,7 @@ impl Write for Wire {
         loop {
             let read = worker::with(|worker| this.stream.poll_read(cx, &mut worker.input[..]));
             match ready!(read) {
-                Ok(1..) if this.lingered_bytes < LINGER_BYTES_MAX => this.lingered_bytes += 1024,
+                Ok(bytes @ 1..) if this.lingered_bytes < LINGER_BYTES_MAX => this.lingered_bytes += bytes,
                 _ => return Poll::Ready(Ok(())),
             }
         }

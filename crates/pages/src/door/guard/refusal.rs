@@ -44,8 +44,6 @@ pub enum Refusal {
     Chunking,
     /// The head did not arrive in time.
     HeadTooSlow,
-    /// The body did not arrive in time.
-    BodyTooSlow,
 }
 
 impl Refusal {
@@ -57,7 +55,7 @@ impl Refusal {
             Refusal::HeadTooLong | Refusal::TooManyFields => 431,
             Refusal::UnknownCoding => 501,
             Refusal::Expectation => 417,
-            Refusal::HeadTooSlow | Refusal::BodyTooSlow => 408,
+            Refusal::HeadTooSlow => 408,
             _ => 400,
         }
     }
@@ -85,7 +83,6 @@ impl fmt::Display for Refusal {
             Refusal::Expectation => "expected no other expectation than 100-continue",
             Refusal::Chunking => "expected chunks of the sizes they announce",
             Refusal::HeadTooSlow => "expected the whole head sooner",
-            Refusal::BodyTooSlow => "expected the body faster",
         })
     }
 }
