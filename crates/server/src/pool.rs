@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use nuthatch_store::{Config, Events, EvictedItem, Handle, Stats, Store};
+use nuthatch_store::{Config, Events, EvictedItem, Handle, Seconds, Stats, Store};
 
 use crate::clock::Clock;
 use crate::counters::{Counters, PageCounter, PoolCounter};
@@ -30,6 +30,8 @@ pub(crate) struct Pool {
     pub(crate) page_counters: Counters<PageCounter>,
     /// Where its items stay over a restart.
     pub(crate) file: Option<PathBuf>,
+    /// When it was opened.
+    opened_at: Seconds,
     /// Which of its pages are being fetched.
     pub(crate) pages: nuthatch_pages::door::Shared,
     /// The store's running totals at the last `stats reset`.
@@ -59,8 +61,9 @@ impl Pool {
             huge_pages: settings.huge_pages,
             prefix_delimiter,
         };
+        let opened_at = clock.now();
         let store = match &settings.file {
-            Some(path) => memory_file::open(path, &settings.name, config, clock.now(), log)
+            Some(path) => memory_file::open(path, &settings.name, config, opened_at, log)
                 .map_err(|error| StartError::MemoryFile(settings.name.clone(), error))?,
             None => Store::new(config).map_err(|error| StartError::Pool(settings.name.clone(), error))?,
         };
@@ -71,9 +74,17 @@ impl Pool {
             counters: books.pools.open(),
             page_counters: Counters::default(),
             file: settings.file.clone(),
+            opened_at,
             pages: nuthatch_pages::door::Shared::default(),
             baseline: Mutex::default(),
         })
+    }
+
+    /// Pages are served from it, from now on at the latest.
+    pub(crate) fn serve_pages(&self) {
+        if self.file.is_some() {
+            self.pages.outlast(&self.store, self.opened_at);
+        }
     }
 
     /// The store's numbers, its running totals counted from the last reset.

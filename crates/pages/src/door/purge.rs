@@ -208,7 +208,10 @@ impl Site {
             Target::Everything => {
                 self.flights.spoil_everything();
                 self.house.with_store(&mut |handle, seconds| match is_soft {
-                    true => self.soft.mark_everything(seconds),
+                    true => {
+                        self.soft.mark_everything(seconds);
+                        self.soft.note(handle, seconds);
+                    }
                     false => handle.store().flush(seconds),
                 });
                 true
@@ -225,6 +228,9 @@ impl Site {
                 } else if let Err(error) = handle.store().forget_tag(tag) {
                     refused = Some(error);
                 }
+            }
+            if is_soft {
+                self.soft.note(handle, seconds);
             }
         });
         if let Some(error) = refused {

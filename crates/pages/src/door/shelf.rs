@@ -237,8 +237,10 @@ impl Look<'_> {
         {
             return None;
         }
-        if self.soft.may_cover(page.stored_at) && self.soft.cover(page.stored_at, page.tags()) {
-            make_stale(&mut page.policy, self.now);
+        if self.soft.may_cover(page.stored_at)
+            && let Some(since) = self.soft.cover(page.stored_at, page.tags())
+        {
+            make_stale(&mut page.policy, self.now - UnixSeconds::from(self.seconds.saturating_sub(since)));
         }
         Some(page)
     }
@@ -508,9 +510,10 @@ enum Item {
     Marker,
 }
 
-/// A page that is stale before its time may be served while it is refreshed for as long as one that is stale in time.
-pub(crate) fn make_stale(policy: &mut Policy, now: UnixSeconds) {
-    let early = policy.fresh_until.saturating_sub(now).max(0);
+/// A page that is stale before its time, since `at`, may be served while it is refreshed for as long as one that is stale in
+/// time. Of an item that was marked stale nobody knows since when: it counts as if it were now.
+pub(crate) fn make_stale(policy: &mut Policy, at: UnixSeconds) {
+    let early = policy.fresh_until.saturating_sub(at).max(0);
     policy.fresh_until -= early;
     policy.while_revalidate_until -= early;
 }

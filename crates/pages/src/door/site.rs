@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::HeaderValue;
+use nuthatch_store::{Seconds, Store};
 
 use super::flight::Flights;
 use super::log::AccessLog;
@@ -121,6 +122,12 @@ impl Shared {
         if key.starts_with(ITEM_PREFIX.as_bytes()) {
             self.flights.spoil_page(key);
         }
+    }
+
+    /// The items of `store` are there after a restart, and were perhaps there before the one at `opened_at`: what soft purges
+    /// of many say outlasts them.
+    pub fn outlast(&self, store: &Arc<Store>, opened_at: Seconds) {
+        self.soft.outlast(&mut store.handle(), opened_at);
     }
 
     /// Everything, or what nobody can tell by its key, is about to be forgotten: whatever is being fetched is out of date.

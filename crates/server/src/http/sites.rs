@@ -92,6 +92,7 @@ impl Served {
             before.site.origins().set_trust(trust);
             return before;
         }
+        pool.serve_pages();
         let house = Arc::new(PageHouse { pool: Arc::clone(pool), ticks: Arc::clone(ticks), rest: Arc::default() });
         let origins = Origins::new(settings.origin.clone(), trust, Arc::clone(ticks));
         let site = Site::new(site_settings(&settings.pages), origins, &pool.pages, house, log);
