@@ -474,7 +474,9 @@ pub(crate) fn mark_uncacheable(
     }
     let now = house.unix_seconds();
     house.with_store(&mut |handle, seconds| {
-        if has_anothers(handle, page_key, seen, (seconds, now)) {
+        // What an application has put there is good for those who take it, also if this client did not.
+        let is_applications = handle.peek(page_key.as_bytes(), seconds).is_some_and(|hit| decode(&hit, now).is_none());
+        if is_applications || has_anothers(handle, page_key, seen, (seconds, now)) {
             return;
         }
         let expiry = seconds.saturating_add(for_seconds);
