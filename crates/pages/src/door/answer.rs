@@ -119,7 +119,7 @@ pub(crate) fn announced(
 
 /// What a stored page is answered with: as its client asked for it.
 pub(crate) fn of_page(page: Page, asked: &Asked, request: &HeaderMap, now: UnixSeconds) -> Response<PageBody> {
-    if page.coding != Coding::Identity && !Accepted::of(request).takes(page.coding) {
+    if page.inflated.is_some() || page.coding != Coding::Identity && !Accepted::of(request).takes(page.coding) {
         return decoded(page, asked, request, now);
     }
     let bytes = page.body_bytes();
@@ -188,33 +188,28 @@ pub(crate) fn of_part(
     respond(StatusCode::PARTIAL_CONTENT, headers, body)
 }
 
-/// The same for a client that does not take the coding in which the page is stored. Of several ranges it gets the whole.
+/// The same from a body that does not lie there as it is sent: for a client that does not take the coding in which the page
+/// is stored, and of a page that an application has compressed as a whole. Of several ranges it gets the whole.
 fn decoded(page: Page, asked: &Asked, request: &HeaderMap, now: UnixSeconds) -> Response<PageBody> {
-    let Page { status, mut headers, policy, coding, value, body_at, .. } = page;
-    headers.remove(CONTENT_ENCODING);
-    negotiate::weaken_etag(&mut headers);
-    negotiate::add_vary(&mut headers);
+    let Page { status, mut headers, policy, coding, value, body_at, inflated, .. } = page;
+    if inflated.is_none() {
+        headers.remove(CONTENT_ENCODING);
+        negotiate::weaken_etag(&mut headers);
+        negotiate::add_vary(&mut headers);
+    }
     headers.insert(AGE, HeaderValue::from(policy.age_seconds(now)));
     if asked.conditional && validate::evaluate(request, status, &headers) == Precondition::NotModified {
         let mut not_modified = validate::not_modified(&headers);
         not_modified.insert(AGE, HeaderValue::from(policy.age_seconds(now)));
         return respond(StatusCode::NOT_MODIFIED, not_modified, PageBody::empty());
     }
-    let mut body = Vec::new();
-    let undone = Decoder::new(coding, DecodeLimits::default()).and_then(|mut decoder| {
-        for piece in value.pieces(body_at) {
-            decoder.push(piece, &mut body)?;
-        }
-        decoder.finish(&mut body)
-    });
-    if undone.is_err() {
+    let Some(body) = inflated.or_else(|| undone(coding, value.pieces(body_at))) else {
         return sentence(StatusCode::BAD_GATEWAY, "the stored page cannot be decoded");
-    }
+    };
     if asked.head {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
         return respond(status, headers, PageBody::empty());
     }
-    let body = Bytes::from(body);
     let bytes = body.len() as u64;
     match range::select(request, status, &headers, bytes) {
         Selected::One(part) => {
@@ -227,6 +222,17 @@ fn decoded(page: Page, asked: &Asked, request: &HeaderMap, now: UnixSeconds) -> 
         Selected::Unsatisfiable => unsatisfiable(bytes),
         Selected::Whole | Selected::Many(_) => respond(status, headers, PageBody::bytes(body)),
     }
+}
+
+/// A body without its coding.
+fn undone<'v>(coding: Coding, pieces: impl Iterator<Item = &'v [u8]>) -> Option<Bytes> {
+    let mut body = Vec::new();
+    let mut decoder = Decoder::new(coding, DecodeLimits::default()).ok()?;
+    for piece in pieces {
+        decoder.push(piece, &mut body).ok()?;
+    }
+    decoder.finish(&mut body).ok()?;
+    Some(body.into())
 }
 
 fn unsatisfiable(bytes: u64) -> Response<PageBody> {

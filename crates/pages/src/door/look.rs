@@ -83,7 +83,10 @@ impl Visit {
             (Found::Marker, _) if asked.range || asked.conditional => return self.miss(Forward::UriMiss).await,
             (Found::Marker, _) => Forward::Bypass,
             (Found::Page(page), _) => {
-                base = Base::Stale(page);
+                // One that an application has compressed as a whole cannot be stored anew as it is.
+                if page.inflated.is_none() {
+                    base = Base::Stale(page);
+                }
                 if asked.no_cache { Forward::Request } else { Forward::Stale }
             }
             (Found::OtherVariants(way), _) => {

@@ -45,6 +45,8 @@ pub(crate) struct Page {
     /// The value, of which the body is `body_at..`.
     pub(crate) value: Arc<Held>,
     pub(crate) body_at: usize,
+    /// The body of a page that an application has compressed together with its head; the value is of no use then.
+    pub(crate) inflated: Option<Bytes>,
     /// The head of the value.
     head: Bytes,
     /// The second of the store's clock in which it was stored.
@@ -154,7 +156,8 @@ impl Look<'_> {
         decode(hit, self.now).or_else(|| Some(Item::Page(Box::new(self.decode_foreign(hit)?), 0)))
     }
 
-    /// A page that an application has put there: good for as long as its item lasts. Its body is not copied.
+    /// A page that an application has put there: good for as long as its item lasts. Its body is not copied, unless it is
+    /// compressed together with its head.
     fn decode_foreign(&self, hit: &Hit<'_>) -> Option<Page> {
         let form = &self.foreign?.form;
         let copied;
@@ -169,8 +172,10 @@ impl Look<'_> {
             }
         };
         let page = form.decode(hit.flags(), value).ok()?;
-        // One that is compressed together with its head has no body that could be served from where it lies.
-        let Cow::Borrowed(body) = page.body else { return None };
+        let (body_at, inflated) = match page.body {
+            Cow::Borrowed(body) => (value.len() - body.len(), None),
+            Cow::Owned(body) => (value.len(), Some(Bytes::from(body))),
+        };
         let mut headers = page.headers;
         if page.coding != Coding::Identity {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static(page.coding.token()));
@@ -190,8 +195,9 @@ impl Look<'_> {
             headers,
             policy,
             coding: page.coding,
-            plain_bytes: None,
-            body_at: value.len() - body.len(),
+            plain_bytes: inflated.as_ref().map(|body| body.len() as u64),
+            body_at,
+            inflated,
             value: Arc::new(hit.hold()),
             head: Bytes::new(),
             stored_at: self.seconds,
@@ -562,8 +568,18 @@ fn decode(hit: &Hit<'_>, now: UnixSeconds) -> Option<Item> {
             let (status, coding, plain_bytes) = (page.status, page.coding, page.plain_bytes);
             let tag_count = page.tag_count();
             let (value, stored_at) = (Arc::new(hit.hold()), hit.flags());
-            let page =
-                Page { status, headers, policy, coding, plain_bytes, value, body_at: head_bytes, head, stored_at };
+            let page = Page {
+                status,
+                headers,
+                policy,
+                coding,
+                plain_bytes,
+                value,
+                body_at: head_bytes,
+                inflated: None,
+                head,
+                stored_at,
+            };
             Some(Item::Page(Box::new(page), tag_count))
         }
     }

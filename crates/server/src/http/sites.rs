@@ -100,11 +100,17 @@ impl Served {
     }
 }
 
+/// What stands before the body of a page of mod_mcpage's.
+const MCPAGE_HEAD_BYTES_MAX: u64 = 64 * 1024;
+
 /// The form and the keys of applications' pages.
 fn foreign(pages: &PagesSettings) -> Option<Foreign> {
     let form = match pages.foreign.as_deref()? {
         "srcache" => Form::Srcache { allow_ranges: false },
-        "mcpage" => Form::Mcpage { bytes_min: 0, limits: DecodeLimits::default() },
+        "mcpage" => {
+            let bytes_max = pages.page_bytes_max.saturating_add(MCPAGE_HEAD_BYTES_MAX);
+            Form::Mcpage { bytes_min: 0, limits: DecodeLimits { bytes_max, ..DecodeLimits::default() } }
+        }
         _ => Form::raw(pages.foreign_gzip_flag, &pages.foreign_type)?,
     };
     Some(Foreign { form, prefix: pages.foreign_prefix.clone() })
