@@ -202,7 +202,7 @@ impl Reader<'_> {
                 self.knobs(&format!("{what}.{name}"), keys, table, draft)?;
                 continue;
             }
-            if let Action::List { add, expected } = &knob.action {
+            if knob.is_list() {
                 let elements = match value.get_ref() {
                     DeValue::Array(array) => &array[..],
                     DeValue::String(_) => std::slice::from_ref(value),
@@ -213,7 +213,7 @@ impl Reader<'_> {
                 }
                 for element in elements {
                     let text = element.get_ref().as_str().filter(|text| !text.is_empty() && !text.contains('\n'));
-                    let taken = text.map_or(Err((*expected).to_owned()), |text| add(draft, text));
+                    let taken = knob.add(draft, text);
                     taken.map_err(|expected| self.unexpected(element.span(), what, name, &expected))?;
                 }
                 continue;
@@ -287,6 +287,6 @@ fn as_text<T>(knob: &Knob<T>, value: &DeValue<'_>) -> Option<String> {
         Action::Real { .. } => value.as_float().map(|float| float.as_str().to_owned()).or_else(|| whole(value)),
         Action::Size { .. } | Action::Seconds(_) | Action::Time { .. } => string(value).or_else(|| whole(value)),
         Action::Choice(..) | Action::Text { .. } => string(value),
-        Action::Table { .. } | Action::List { .. } => None,
+        Action::Table { .. } | Action::List { .. } | Action::Texts { .. } => None,
     }
 }

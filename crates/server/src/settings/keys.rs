@@ -410,12 +410,10 @@ pub(super) static LISTEN: &[Knob<ListenDraft>] = &[
     Knob::<ListenDraft>::new(
         "origin",
         "the web site behind an HTTP listener: http://HOST:PORT or https://HOST:PORT, a list of such, or the name of an [origin.NAME]",
-        Action::List {
+        Action::Texts {
             expected: "http://HOST:PORT or https://HOST:PORT, or the name of an [origin.NAME] alone",
-            add: |d, text| {
-                d.origin.push(text.to_owned());
-                Ok(())
-            },
+            list: |d| &mut d.origin,
+            is_right: |_| true,
         },
     )
     .for_new_connections(),

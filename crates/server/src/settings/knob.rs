@@ -112,6 +112,15 @@ pub(super) enum Action<T: 'static> {
         /// Adds one; the error ends the sentence "expected …".
         add: fn(&mut T, &str) -> Result<(), String>,
     },
+    /// The same of texts that are kept as they are.
+    Texts {
+        /// What each should be, as in [`Action::List`].
+        expected: &'static str,
+        /// Where they are kept.
+        list: fn(&mut T) -> &mut Vec<String>,
+        /// Whether one is of the expected form.
+        is_right: fn(&str) -> bool,
+    },
     /// Text; false says that it is not of the expected form.
     Text {
         /// What it should be, to end the sentence "expected …".
@@ -195,9 +204,29 @@ impl<T> Knob<T> {
             }
             Action::Time { min, .. } => format!("a time from {min:?} up, such as 250ms, 4s, 5m or a number of seconds"),
             Action::Choice(words, _) => format!("one of {}", words.join(", ")),
-            Action::List { expected, .. } => format!("an array of strings, each {expected}"),
+            Action::List { expected, .. } | Action::Texts { expected, .. } => {
+                format!("an array of strings, each {expected}")
+            }
             Action::Table { .. } => "a table".to_owned(),
             Action::Text { expected, .. } => (*expected).to_owned(),
+        }
+    }
+
+    /// Whether its value is a list, of which [`Knob::add`] takes each text.
+    pub(super) fn is_list(&self) -> bool {
+        matches!(self.action, Action::List { .. } | Action::Texts { .. })
+    }
+
+    /// Takes one element of a list, if it is a text. The error ends the sentence "expected …".
+    pub(super) fn add(&self, draft: &mut T, text: Option<&str>) -> Result<(), String> {
+        match (&self.action, text) {
+            (Action::List { add, .. }, Some(text)) => add(draft, text),
+            (Action::Texts { list, is_right, .. }, Some(text)) if is_right(text) => {
+                list(draft).push(text.to_owned());
+                Ok(())
+            }
+            (Action::List { expected, .. } | Action::Texts { expected, .. }, _) => Err((*expected).to_owned()),
+            _ => Err(self.expected()),
         }
     }
 
@@ -236,7 +265,7 @@ impl<T> Knob<T> {
                 false => return false,
             },
             // Its keys, or its elements, are set one by one.
-            Action::Table { .. } | Action::List { .. } => return false,
+            Action::Table { .. } | Action::List { .. } | Action::Texts { .. } => return false,
             Action::Text { set, .. } => return set(draft, given),
         }
         true

@@ -171,20 +171,7 @@ pub(crate) fn refresh_pattern(text: &str) -> Option<RefreshPattern> {
     RefreshPattern::new(expression, heuristic).ok()
 }
 
-/// Adds a text to a list if it is right.
-fn add(list: &mut Vec<String>, text: &str, is_right: bool, expected: &str) -> Result<(), String> {
-    if !is_right {
-        return Err(expected.to_owned());
-    }
-    list.push(text.to_owned());
-    Ok(())
-}
-
-const PRESET: &str = "one of mediawiki, drupal, wordpress, and any, which takes every cookie for a session";
-const PURGER: &str = "an address such as 10.0.0.1, a network such as 10.0.0.0/8, or none";
-const STATUS: &str = "a status from 300 to 599, or none";
 const CODING: &str = "one of gzip, br and zstd";
-const PATTERN: &str = "a pattern such as \"^/images/ 1h 20% 3d\"";
 const SERVER: &str = "an address of the form http://HOST:PORT or https://HOST:PORT";
 
 /// `pages` of `[[listen]]`. Each acts on the table that was opened.
@@ -192,49 +179,46 @@ pub(super) static LISTEN_PAGES: &[Knob<ListenDraft>] = &[
     Knob::<ListenDraft>::new(
         "anonymous",
         "pass requests with a session of these applications, or with Authorization, and ask for all others without cookies",
-        Action::List {
-            expected: PRESET,
-            add: |d, text| {
+        Action::Texts {
+            expected: "one of mediawiki, drupal, wordpress, and any, which takes every cookie for a session",
+            list: |d| {
                 d.pages().anonymous_only = true;
-                add(&mut d.pages().presets, text, text == "any" || Preset::named(text).is_some(), PRESET)
+                &mut d.pages().presets
             },
+            is_right: |text| text == "any" || Preset::named(text).is_some(),
         },
     )
     .for_new_connections(),
     Knob::<ListenDraft>::new(
         "session_cookies",
         "further cookies that make a session, with * for any characters",
-        Action::List {
+        Action::Texts {
             expected: "the name of a cookie",
-            add: |d, text| {
+            list: |d| {
                 d.pages().anonymous_only = true;
-                d.pages().session_cookies.push(text.to_owned());
-                Ok(())
+                &mut d.pages().session_cookies
             },
+            is_right: |_| true,
         },
     )
     .for_new_connections(),
     Knob::<ListenDraft>::new(
         "ignored_cookies",
         "cookies that never count, with * for any characters; those of analytics do not anyway",
-        Action::List {
+        Action::Texts {
             expected: "the name of a cookie",
-            add: |d, text| {
-                d.pages().ignored_cookies.push(text.to_owned());
-                Ok(())
-            },
+            list: |d| &mut d.pages().ignored_cookies,
+            is_right: |_| true,
         },
     )
     .for_new_connections(),
     Knob::<ListenDraft>::new(
         "drop_parameters",
         "query parameters that neither the key nor the origin gets, with * for any characters; marketing is a list of known ones",
-        Action::List {
+        Action::Texts {
             expected: "the name of a query parameter",
-            add: |d, text| {
-                d.pages().dropped_parameters.push(text.to_owned());
-                Ok(())
-            },
+            list: |d| &mut d.pages().dropped_parameters,
+            is_right: |_| true,
         },
     )
     .for_new_connections(),
@@ -260,11 +244,10 @@ pub(super) static LISTEN_PAGES: &[Knob<ListenDraft>] = &[
     Knob::<ListenDraft>::new(
         "purge_from",
         "who may purge: addresses and networks, or none; loopback when left out",
-        Action::List {
-            expected: PURGER,
-            add: |d, text| {
-                add(&mut d.pages().purge_from, text, text == "none" || text.parse::<Network>().is_ok(), PURGER)
-            },
+        Action::Texts {
+            expected: "an address such as 10.0.0.1, a network such as 10.0.0.0/8, or none",
+            list: |d| &mut d.pages().purge_from,
+            is_right: |text| text == "none" || text.parse::<Network>().is_ok(),
         },
     )
     .for_new_connections(),
@@ -384,9 +367,10 @@ pub(super) static LISTEN_PAGES: &[Knob<ListenDraft>] = &[
     Knob::<ListenDraft>::new(
         "refresh_patterns",
         "freshness of responses that state none, as in Squid: \"REGEX MIN PERCENT MAX\" each, the first that matches path and query counts",
-        Action::List {
-            expected: PATTERN,
-            add: |d, text| add(&mut d.pages().refresh_patterns, text, refresh_pattern(text).is_some(), PATTERN),
+        Action::Texts {
+            expected: "a pattern such as \"^/images/ 1h 20% 3d\"",
+            list: |d| &mut d.pages().refresh_patterns,
+            is_right: |text| refresh_pattern(text).is_some(),
         },
     )
     .for_new_connections(),
@@ -413,12 +397,10 @@ pub(super) static LISTEN_PAGES: &[Knob<ListenDraft>] = &[
     Knob::<ListenDraft>::new(
         "refuse_statuses",
         "answers with these statuses are not stored, not even with explicit freshness; 400, 413 and 431 when left out, which are about something in a request that is no part of the key",
-        Action::List {
-            expected: STATUS,
-            add: |d, text| {
-                let is_status = text.parse().is_ok_and(|status: u16| (300..600).contains(&status));
-                add(&mut d.pages().refused_statuses, text, is_status || text == "none", STATUS)
-            },
+        Action::Texts {
+            expected: "a status from 300 to 599, or none",
+            list: |d| &mut d.pages().refused_statuses,
+            is_right: |text| text == "none" || text.parse().is_ok_and(|status: u16| (300..600).contains(&status)),
         },
     )
     .for_new_connections(),

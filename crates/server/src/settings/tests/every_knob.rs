@@ -32,13 +32,15 @@ fn examples<T>(knob: &Knob<T>) -> (Option<String>, Option<String>) {
         (Action::Text { .. }, "decoded") => (some(":;@"), some("/")),
         (Action::Text { .. }, "health") => (some("/health"), some("health")),
         (Action::Text { .. }, _) => (some("x"), some("")),
-        (Action::List { .. }, "anonymous") => (some("mediawiki"), some("joomla")),
-        (Action::List { .. }, "purge_from") => (some("10.0.0.0/8"), some("10.0.0.0/33")),
+        (Action::Texts { .. }, "anonymous") => (some("mediawiki"), some("joomla")),
+        (Action::Texts { .. }, "purge_from") => (some("10.0.0.0/8"), some("10.0.0.0/33")),
         (Action::List { .. }, "accept_encoding") => (some("gzip"), some("deflate")),
-        (Action::List { .. }, "refuse_statuses") => (some("404"), some("1000")),
-        (Action::List { .. }, "refresh_patterns") => (some("^/images/ 1h 20% 3d"), some("( 1h 20% 3d")),
-        (Action::List { expected, .. }, _) if expected.contains("http://") => (some("http://127.0.0.1:8000"), some("")),
-        (Action::List { .. }, _) => (some("127.0.0.1:1"), some("")),
+        (Action::Texts { .. }, "refuse_statuses") => (some("404"), some("1000")),
+        (Action::Texts { .. }, "refresh_patterns") => (some("^/images/ 1h 20% 3d"), some("( 1h 20% 3d")),
+        (Action::List { expected, .. } | Action::Texts { expected, .. }, _) if expected.contains("http://") => {
+            (some("http://127.0.0.1:8000"), some(""))
+        }
+        (Action::List { .. } | Action::Texts { .. }, _) => (some("127.0.0.1:1"), some("")),
         (Action::Table { .. }, _) => (None, None),
     }
 }
