@@ -21,7 +21,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use nuthatch_store::{DeleteOptions, DeleteOutcome, Handle, Held, Hit, Seconds, SetOptions, SetOutcome, TAGS_MAX};
+use nuthatch_store::{
+    DeleteOptions, DeleteOutcome, Handle, Held, Hit, Reservation, Seconds, SetOptions, SetOutcome, TAGS_MAX,
+};
 
 use super::fetched::Fetched;
 use super::site::{Foreign, Site};
@@ -265,6 +267,23 @@ pub(crate) struct Put<'p> {
     pub(crate) seen: Option<u64>,
 }
 
+impl Put<'_> {
+    /// The value up to its body; none if it does not fit the form.
+    fn head(&self) -> Option<Vec<u8>> {
+        let tags: Vec<&[u8]> = self.fetched.tags.iter().map(Vec::as_slice).collect();
+        let parts = Parts {
+            status: self.fetched.status,
+            policy: *self.policy,
+            coding: self.coding,
+            plain_bytes: self.plain_bytes,
+            variant: &self.fetched.variant,
+            tags: &tags,
+            headers: &self.fetched.headers,
+        };
+        page_head(&parts, self.body_bytes as u64).ok()
+    }
+}
+
 /// Notes what lies under a page's key, so that a fetch that begins now overwrites nothing that an application stores
 /// meanwhile.
 pub(crate) fn seen(house: &dyn House, page_key: &str) -> Option<u64> {
@@ -311,19 +330,37 @@ pub(crate) fn put_brought(house: &dyn House, key: &str, brought: &Brought<'_>, u
     let key = key.as_bytes();
     let mut is_stored = false;
     house.with_store(&mut |handle, seconds| {
-        let (own, _) = tags::split(tags);
-        let Ok(marks) = handle.store().tags(own.iter().map(Vec::as_slice)) else { return };
-        if !tags::guard(handle, key, seconds, tags, (expiry, seconds)) {
-            return;
-        }
-        let options = SetOptions { flags: flags.unwrap_or(seconds), expiry, ..SetOptions::default() };
-        let outcome = handle.set_tagged(key, value, &options, &marks, seconds);
-        is_stored = matches!(outcome, SetOutcome::Stored { .. });
+        let flags = flags.unwrap_or(seconds);
+        let Some(mut room) = reserve(handle, key, tags, (flags, value.len()), (expiry, seconds)) else { return };
+        room.write(value);
+        is_stored = commit(handle, room, (expiry, seconds));
         if is_stale {
             handle.delete(key, &DeleteOptions { invalidate: true, ..DeleteOptions::default() }, seconds);
         }
     });
     is_stored
+}
+
+/// Room for an item and its tags, of which those that it cannot have are on guards then. Of a page its flags are `seconds`.
+fn reserve(
+    handle: &mut Handle,
+    key: &[u8],
+    tags: &[Vec<u8>],
+    (flags, value_bytes): (u32, usize),
+    (expiry, seconds): (Seconds, Seconds),
+) -> Option<Reservation> {
+    let (own, _) = tags::split(tags);
+    let marks = handle.store().tags(own.iter().map(Vec::as_slice)).ok()?;
+    if !tags::guard(handle, key, seconds, tags, (expiry, seconds)) {
+        return None;
+    }
+    handle.reserve_tagged(key, value_bytes, flags, expiry, &marks, seconds).ok()
+}
+
+/// Shows what was written, if all of it was: whether it is there.
+fn commit(handle: &mut Handle, room: Reservation, (expiry, seconds): (Seconds, Seconds)) -> bool {
+    let options = SetOptions { expiry, ..SetOptions::default() };
+    room.remaining() == 0 && matches!(handle.commit(room, &options, seconds), SetOutcome::Stored { .. })
 }
 
 /// Stores a response whose body is `pieces`. None when it is too large, no room can be made, or somebody else has stored
@@ -333,21 +370,11 @@ pub(crate) fn put(
     put: &Put<'_>,
     pieces: &mut dyn Iterator<Item = &[u8]>,
 ) -> Option<Option<Written>> {
-    let Put { page_key, fetched, policy, coding, plain_bytes, body_bytes, seen } = *put;
-    let tags: Vec<&[u8]> = fetched.tags.iter().map(Vec::as_slice).collect();
-    let parts = Parts {
-        status: fetched.status,
-        policy: *policy,
-        coding,
-        plain_bytes,
-        variant: &fetched.variant,
-        tags: &tags,
-        headers: &fetched.headers,
-    };
-    let Ok(head) = page_head(&parts, body_bytes as u64) else {
+    let Some(head) = put.head() else {
         house.count(Count::TooLarge, 1);
         return None;
     };
+    let Put { page_key, fetched, policy, body_bytes, seen, .. } = *put;
     let now = house.unix_seconds();
     let beyond = house.beyond();
     let until = match &beyond {
@@ -380,33 +407,25 @@ pub(crate) fn put(
             key
         });
         let key = variant.as_deref().unwrap_or(page_key).as_bytes();
-        let (own, _) = tags::split(&fetched.tags);
-        let reserved = match handle.store().tags(own.iter().map(Vec::as_slice)) {
-            Ok(marks) if tags::guard(handle, key, seconds, &fetched.tags, (expiry, seconds)) => {
-                handle.reserve_tagged(key, head.len() + body_bytes, seconds, expiry, &marks, seconds).ok()
-            }
-            _ => None,
-        };
-        let Some(mut room) = reserved else {
+        let of_item = (seconds, head.len() + body_bytes);
+        let Some(mut room) = reserve(handle, key, &fetched.tags, of_item, (expiry, seconds)) else {
             // What is there is out of date.
             let _ = handle.delete(key, &DeleteOptions::default(), seconds);
             return;
         };
-        room.write(&head);
-        let mut copy = written.as_ref().map(|_| [&head[..]].concat());
-        for piece in &mut *pieces {
+        let mut copy = Vec::new();
+        let mut write = |piece: &[u8]| {
             room.write(piece);
-            if let Some(copy) = &mut copy {
+            if written.is_some() {
                 copy.extend_from_slice(piece);
             }
-        }
-        if let (Some(written), Some(copy)) = (&mut written, copy) {
+        };
+        write(&head);
+        pieces.for_each(&mut write);
+        if let Some(written) = &mut written {
             (written.value, written.flags) = (copy.into(), seconds);
         }
-        if room.remaining() == 0 {
-            let outcome = handle.commit(room, &SetOptions { expiry, ..SetOptions::default() }, seconds);
-            is_stored = matches!(outcome, SetOutcome::Stored { .. });
-        }
+        is_stored = commit(handle, room, (expiry, seconds));
     });
     if !is_anothers {
         house.count(if is_stored { Count::Stored } else { Count::TooLarge }, 1);
