@@ -6,8 +6,9 @@
 //! page is not found. Forgetting any of its tags is thus the same one entry in the store's table.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use nuthatch_store::{FORGET_BYTES_MAX, Handle, Seconds, SetOptions, TAGS_MAX};
 use sha2::{Digest, Sha256};
 
@@ -58,16 +59,10 @@ pub(crate) fn of_prefix(form: &str) -> Option<Vec<u8>> {
 
 /// Tags are separated by blanks (`Surrogate-Key`, `xkey`) or commas (`Cache-Tag`), and have neither.
 fn named(headers: &HeaderMap, fields: &[HeaderName]) -> Vec<Vec<u8>> {
-    let mut tags: Vec<Vec<u8>> = Vec::new();
-    for line in fields.iter().flat_map(|field| headers.get_all(field)) {
-        for name in line.as_bytes().split(|byte| b" \t,".contains(byte)).filter(|name| !name.is_empty()) {
-            let tag = tag_of(name);
-            if !tags.iter().any(|other| **other == *tag) {
-                tags.push(tag.into_owned());
-            }
-        }
-    }
-    tags
+    let lines = fields.iter().flat_map(|field| headers.get_all(field)).map(HeaderValue::as_bytes);
+    let names = lines.flat_map(|line| line.split(|byte| b" \t,".contains(byte))).filter(|name| !name.is_empty());
+    let mut seen = HashSet::new();
+    names.filter(|name| seen.insert(*name)).map(|name| tag_of(name).into_owned()).collect()
 }
 
 /// A name as a tag: itself, or its hash where it is longer than a tag may be.
