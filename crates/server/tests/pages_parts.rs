@@ -138,6 +138,31 @@ fn a_rest_that_does_not_fit_is_not_joined() {
 }
 
 #[test]
+fn a_part_whose_rest_has_too_many_tags_is_made_whole_for_who_asks_and_not_kept() {
+    let tags: Vec<String> = (0..600).map(|number| format!("t{number}")).collect();
+    let tags = format!("Surrogate-Key: {}", tags.join(" "));
+    let origin = Origin::start(move |request, answer| {
+        let lines = ["Cache-Control: max-age=60", "ETag: \"a\""];
+        match request.field("range") {
+            Some("bytes=0-4") => {
+                answer.reply("206 Partial Content", &[lines[0], lines[1], "Content-Range: bytes 0-4/10"], &BODY[..5]);
+            }
+            _ => answer.reply(
+                "206 Partial Content",
+                &[lines[0], lines[1], &tags, "Content-Range: bytes 5-9/10"],
+                &BODY[5..],
+            ),
+        }
+    });
+    let server = serve(&[&origin]);
+    let mut client = Http::connect(&server);
+    client.ask("GET", "/page", &["Range: bytes=0-4"]);
+    for asked in [2, 3] {
+        assert_eq!((client.get("/page").text().as_str(), origin.count()), (BODY, asked));
+    }
+}
+
+#[test]
 fn what_is_said_of_one_range_is_not_kept_for_the_page() {
     let origin = Origin::start(|request, answer| match request.field("range") {
         Some(_) => answer.reply("416 Range Not Satisfiable", &["Cache-Control: max-age=60"], "no such bytes"),

@@ -104,8 +104,10 @@ impl Completion {
     pub(super) async fn share(self, errand: Errand, tell: Tell, now: UnixSeconds) {
         let Completion { headers, policy, stored, is_beginning, whole, rest } = self;
         let headers = crate::rules::fields::stored(&headers, &errand.site.settings.rules, now);
-        let tags = errand.tags_of(&headers).unwrap_or_default();
-        let fetched = errand.fetched(StatusCode::OK, headers, policy, tags, Some(whole));
+        let tags = errand.tags_of(&headers);
+        // Whatever has more of them than can be noted could not be purged by them.
+        let may_be_kept = tags.is_some();
+        let fetched = errand.fetched(StatusCode::OK, headers, policy, tags.unwrap_or_default(), Some(whole));
         errand.leader.begin(std::sync::Arc::clone(&fetched));
         say(tell, Led::Shared(HeaderMap::new()));
         let mut before = Vec::new();
@@ -129,9 +131,11 @@ impl Completion {
             let why = "expected the missing part to be as long as its Content-Range says";
             return errand.site.house.warn(format_args!("http: GET {form}: {why}; nothing is stored"));
         }
-        let coding = negotiate::coding_of(&fetched.headers).unwrap_or_default();
-        let written = errand.keep(&fetched, (coding, None), &mut pieces.iter().map(|piece| &piece[..]), bytes);
-        errand.write_through(written).await;
+        if may_be_kept {
+            let coding = negotiate::coding_of(&fetched.headers).unwrap_or_default();
+            let written = errand.keep(&fetched, (coding, None), &mut pieces.iter().map(|piece| &piece[..]), bytes);
+            errand.write_through(written).await;
+        }
         errand.leader.land(true);
     }
 }
