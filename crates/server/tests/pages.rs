@@ -245,6 +245,33 @@ fn a_stale_page_is_revalidated_and_ranges_and_conditions_are_answered_from_memor
 }
 
 #[test]
+fn a_page_that_is_stored_compressed_is_cut_and_judged_alike_for_whoever_does_not_take_that() {
+    let text: String = (0..1000).map(|n| format!("{n:03} ")).collect();
+    let sent = text.clone();
+    let origin = Origin::start(move |_, answer| {
+        answer.reply("200 OK", &["Cache-Control: max-age=60", "Content-Type: text/plain", "ETag: \"one\""], &sent);
+    });
+    let server = serve(&[&origin]);
+    let mut client = Http::connect(&server);
+    client.get("/page");
+    let plain = client.get("/page");
+    assert_eq!((plain.cache(), plain.field("content-encoding"), plain.text() == text), ("HIT", "", true));
+    assert_eq!(client.ask("HEAD", "/page", &[]).field("content-length"), "4000");
+    let one = client.ask("GET", "/page", &["Range: bytes=4-6"]);
+    assert_eq!((one.status, one.field("content-range"), one.text().as_str()), (206, "bytes 4-6/4000", "001"));
+    let two = client.ask("GET", "/page", &["Range: bytes=0-2,-4"]);
+    assert!(two.status == 206 && two.field("content-type").starts_with("multipart/byteranges"), "{two:?}");
+    assert!(two.text().contains("\r\n000\r\n") && two.text().contains("\r\n999 \r\n"), "{}", two.text());
+    assert_eq!(client.ask("GET", "/page", &["Range: bytes=4000-"]).status, 416);
+    for coding in ["identity", "gzip"] {
+        let accept = format!("Accept-Encoding: {coding}");
+        assert_eq!(client.ask("GET", "/page", &[&accept, "If-None-Match: W/\"one\""]).status, 304, "{coding}");
+        assert_eq!(client.ask("GET", "/page", &[&accept, "If-Match: \"other\""]).status, 412, "{coding}");
+    }
+    assert_eq!(origin.count(), 1);
+}
+
+#[test]
 fn a_large_page_is_served_from_all_its_pieces_and_one_past_the_limit_passes_through() {
     let body: Vec<u8> = (0..3_000_000u64).map(|n| ((n * 7919) >> 5) as u8).collect();
     let sent = body.clone();

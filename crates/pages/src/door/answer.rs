@@ -1,5 +1,6 @@
 //! Answers: a stored page as one client asked for it, and what every answer says of itself.
 
+use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
@@ -8,6 +9,7 @@ use http::header::{
     VIA,
 };
 use http::{HeaderMap, HeaderName, Response, StatusCode};
+use nuthatch_store::Held;
 
 use super::body::{PageBody, Part};
 use super::log::ResultCode;
@@ -117,17 +119,48 @@ pub(crate) fn announced(
     }
 }
 
+/// A stored page's body as its client takes it.
+enum Whole {
+    /// As it is stored, from this byte of the value on.
+    Stored(Arc<Held>, usize),
+    /// Without its coding, or what an application has compressed as a whole.
+    Apart(Bytes),
+}
+
+impl Whole {
+    fn bytes(&self) -> u64 {
+        match self {
+            Whole::Stored(value, body_at) => (value.value_bytes() - body_at) as u64,
+            Whole::Apart(bytes) => bytes.len() as u64,
+        }
+    }
+
+    fn part(&self, range: &Range<u64>) -> Part {
+        let (start, end) = (range.start as usize, range.end as usize);
+        match self {
+            Whole::Stored(value, body_at) => Part::Page(body_at + start..body_at + end, Arc::clone(value)),
+            Whole::Apart(bytes) => Part::Bytes(bytes.slice(start..end)),
+        }
+    }
+
+    fn body(&self, range: &Range<u64>) -> PageBody {
+        match self.part(range) {
+            Part::Page(range, value) => PageBody::page(value, range.start, range.end),
+            Part::Bytes(bytes) => PageBody::bytes(bytes),
+        }
+    }
+}
+
 /// What a stored page is answered with: as its client asked for it.
 pub(crate) fn of_page(page: Page, asked: &Asked, request: &HeaderMap, now: UnixSeconds) -> Response<PageBody> {
-    if page.inflated.is_some() || page.coding != Coding::Identity && !Accepted::of(request).takes(page.coding) {
-        return decoded(page, asked, request, now);
+    let Page { status, mut headers, policy, coding, value, body_at, inflated, .. } = page;
+    let takes_coding = inflated.is_some() || coding == Coding::Identity || Accepted::of(request).takes(coding);
+    if !takes_coding {
+        headers.remove(CONTENT_ENCODING);
+        negotiate::weaken_etag(&mut headers);
+        negotiate::add_vary(&mut headers);
     }
-    let bytes = page.body_bytes();
-    let Page { mut status, mut headers, policy, value, body_at, .. } = page;
     headers.insert(AGE, HeaderValue::from(policy.age_seconds(now)));
-    if asked.plain() && !asked.head {
-        return respond(status, headers, PageBody::page(value, body_at, body_at + bytes));
-    }
     if asked.conditional {
         match validate::evaluate(request, status, &headers) {
             Precondition::Proceed => {}
@@ -139,42 +172,65 @@ pub(crate) fn of_page(page: Page, asked: &Asked, request: &HeaderMap, now: UnixS
             Precondition::Failed => return sentence(StatusCode::PRECONDITION_FAILED, "the precondition does not hold"),
         }
     }
+    let whole = match inflated {
+        Some(bytes) => Whole::Apart(bytes),
+        None if takes_coding => Whole::Stored(value, body_at),
+        None => match undone(coding, value.pieces(body_at)) {
+            Some(bytes) => Whole::Apart(bytes),
+            None => return sentence(StatusCode::BAD_GATEWAY, "the stored page cannot be decoded"),
+        },
+    };
+    let bytes = whole.bytes();
     if asked.head {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes));
         return respond(status, headers, PageBody::empty());
     }
-    let body = match range::select(request, status, &headers, bytes as u64) {
-        Selected::Whole => PageBody::page(value, body_at, body_at + bytes),
+    if asked.range {
+        return ranged(&whole, request, status, headers);
+    }
+    respond(status, headers, whole.body(&(0..bytes)))
+}
+
+/// The ranges of a page that a request asks for.
+fn ranged(whole: &Whole, request: &HeaderMap, status: StatusCode, mut headers: HeaderMap) -> Response<PageBody> {
+    let bytes = whole.bytes();
+    match range::select(request, status, &headers, bytes) {
+        Selected::Whole => respond(status, headers, whole.body(&(0..bytes))),
         Selected::One(part) => {
-            status = StatusCode::PARTIAL_CONTENT;
-            if let Ok(value) = HeaderValue::try_from(range::content_range(&part, bytes as u64)) {
+            if let Ok(value) = HeaderValue::try_from(range::content_range(&part, bytes)) {
                 headers.insert(CONTENT_RANGE, value);
             }
-            PageBody::page(value, body_at + part.start as usize, body_at + part.end as usize)
+            respond(StatusCode::PARTIAL_CONTENT, headers, whole.body(&part))
         }
         Selected::Many(parts) => {
-            status = StatusCode::PARTIAL_CONTENT;
-            let framing = Multipart::new(&parts, bytes as u64, headers.get(CONTENT_TYPE), seed());
+            let framing = Multipart::new(&parts, bytes, headers.get(CONTENT_TYPE), seed());
             if let Ok(value) = HeaderValue::try_from(framing.content_type.as_str()) {
                 headers.insert(CONTENT_TYPE, value);
             }
-            let piece = |(head, range): (Vec<u8>, std::ops::Range<u64>)| {
-                let range = body_at + range.start as usize..body_at + range.end as usize;
-                [Part::Bytes(head.into()), Part::Page(range, Arc::clone(&value))]
-            };
-            let mut body: Vec<Part> = framing.parts.into_iter().flat_map(piece).collect();
-            body.push(Part::Bytes(framing.end.into()));
-            PageBody::parts(body)
+            let pieces =
+                framing.parts.into_iter().flat_map(|(head, range)| [Part::Bytes(head.into()), whole.part(&range)]);
+            let body = pieces.chain([Part::Bytes(framing.end.into())]).collect();
+            respond(StatusCode::PARTIAL_CONTENT, headers, PageBody::parts(body))
         }
-        Selected::Unsatisfiable => return unsatisfiable(bytes as u64),
-    };
-    respond(status, headers, body)
+        Selected::Unsatisfiable => unsatisfiable(bytes),
+    }
+}
+
+/// A body without its coding, if it can be undone within the limits.
+fn undone<'a>(coding: Coding, pieces: impl Iterator<Item = &'a [u8]>) -> Option<Bytes> {
+    let mut body = Vec::new();
+    let mut decoder = Decoder::new(coding, DecodeLimits::default()).ok()?;
+    for piece in pieces {
+        decoder.push(piece, &mut body).ok()?;
+    }
+    decoder.finish(&mut body).ok()?;
+    Some(body.into())
 }
 
 /// A range of a stored part, whose first byte is `held_from` of the whole.
 pub(crate) fn of_part(
     page: &Page,
-    selected: &std::ops::Range<u64>,
+    selected: &Range<u64>,
     (held_from, whole): (u64, u64),
     now: UnixSeconds,
 ) -> Response<PageBody> {
@@ -186,53 +242,6 @@ pub(crate) fn of_part(
     let at = |position: u64| page.body_at + (position - held_from) as usize;
     let body = PageBody::page(Arc::clone(&page.value), at(selected.start), at(selected.end));
     respond(StatusCode::PARTIAL_CONTENT, headers, body)
-}
-
-/// The same from a body that does not lie there as it is sent: for a client that does not take the coding in which the page
-/// is stored, and of a page that an application has compressed as a whole. Of several ranges it gets the whole.
-fn decoded(page: Page, asked: &Asked, request: &HeaderMap, now: UnixSeconds) -> Response<PageBody> {
-    let Page { status, mut headers, policy, coding, value, body_at, inflated, .. } = page;
-    if inflated.is_none() {
-        headers.remove(CONTENT_ENCODING);
-        negotiate::weaken_etag(&mut headers);
-        negotiate::add_vary(&mut headers);
-    }
-    headers.insert(AGE, HeaderValue::from(policy.age_seconds(now)));
-    if asked.conditional && validate::evaluate(request, status, &headers) == Precondition::NotModified {
-        let mut not_modified = validate::not_modified(&headers);
-        not_modified.insert(AGE, HeaderValue::from(policy.age_seconds(now)));
-        return respond(StatusCode::NOT_MODIFIED, not_modified, PageBody::empty());
-    }
-    let Some(body) = inflated.or_else(|| undone(coding, value.pieces(body_at))) else {
-        return sentence(StatusCode::BAD_GATEWAY, "the stored page cannot be decoded");
-    };
-    if asked.head {
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-        return respond(status, headers, PageBody::empty());
-    }
-    let bytes = body.len() as u64;
-    match range::select(request, status, &headers, bytes) {
-        Selected::One(part) => {
-            if let Ok(value) = HeaderValue::try_from(range::content_range(&part, bytes)) {
-                headers.insert(CONTENT_RANGE, value);
-            }
-            let part = body.slice(part.start as usize..part.end as usize);
-            respond(StatusCode::PARTIAL_CONTENT, headers, PageBody::bytes(part))
-        }
-        Selected::Unsatisfiable => unsatisfiable(bytes),
-        Selected::Whole | Selected::Many(_) => respond(status, headers, PageBody::bytes(body)),
-    }
-}
-
-/// A body without its coding.
-fn undone<'v>(coding: Coding, pieces: impl Iterator<Item = &'v [u8]>) -> Option<Bytes> {
-    let mut body = Vec::new();
-    let mut decoder = Decoder::new(coding, DecodeLimits::default()).ok()?;
-    for piece in pieces {
-        decoder.push(piece, &mut body).ok()?;
-    }
-    decoder.finish(&mut body).ok()?;
-    Some(body.into())
 }
 
 fn unsatisfiable(bytes: u64) -> Response<PageBody> {
