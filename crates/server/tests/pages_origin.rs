@@ -279,3 +279,13 @@ fn connections_to_an_origin_that_nobody_asks_any_more_are_given_up() {
     // Whoever is still there gets another.
     assert_eq!(client.get("/page").text(), "page");
 }
+
+#[test]
+fn an_origin_that_speaks_another_protocol_without_being_asked_has_not_answered() {
+    let origin = Origin::start(|_, answer| answer.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\n\r\n"));
+    let server = serve(&[&origin]);
+    let mut client = Http::connect(&server);
+    assert_eq!(client.get("/page").status, 502);
+    assert_eq!(client.ask("DELETE", "/page", &[]).status, 502);
+    assert_eq!(client.ask("PURGE", "/page", &[]).status, 404, "and HTTP goes on");
+}

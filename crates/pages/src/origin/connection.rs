@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use http::header::UPGRADE;
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use hyper::client::conn::http1::{Builder, SendRequest};
@@ -151,6 +152,7 @@ pub(super) async fn ask(
     can_repeat: bool,
 ) -> Result<Response<OriginBody>, FetchError> {
     let settings = &origins.settings;
+    let is_upgrade = parts.headers.contains_key(UPGRADE);
     for _ in 0..STALE_CONNECTIONS_MAX {
         let idle = take(server.number, settings.idle_timeout);
         let is_reused = idle.is_some();
@@ -170,6 +172,9 @@ pub(super) async fn ask(
         let answer = sender.try_send_request(request);
         match origins.ticks.within_unless(settings.first_byte_timeout, || progress.excuses(), answer).await {
             None => return Err(FetchError::FirstByteTimeout(server.address.clone())),
+            Some(Ok(response)) if response.status() == StatusCode::SWITCHING_PROTOCOLS && !is_upgrade => {
+                return Err(FetchError::Unasked(server.address.clone()));
+            }
             Some(Ok(response)) => {
                 // Of a connection that speaks another protocol from now on, nothing comes back.
                 let returning = (response.status() != StatusCode::SWITCHING_PROTOCOLS).then(|| Returning {

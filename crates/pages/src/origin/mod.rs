@@ -136,6 +136,8 @@ pub enum FetchError {
     BetweenBytesTimeout,
     /// The connection broke, or what came is no HTTP.
     Broken(ServerAddress, hyper::Error),
+    /// It speaks another protocol from now on, which nobody asked for.
+    Unasked(ServerAddress),
     /// The body broke off.
     BrokenBody(hyper::Error),
     /// The client broke off its request's body.
@@ -174,6 +176,9 @@ impl fmt::Display for FetchError {
             }
             FetchError::Broken(server, error) => {
                 write!(f, "origin {server}: expected an HTTP answer: {}", Chain(error))
+            }
+            FetchError::Unasked(server) => {
+                write!(f, "origin {server}: expected 101 only for a request that asks for another protocol")
             }
             FetchError::BrokenBody(error) => write!(f, "origin: expected the whole body: {}", Chain(error)),
             FetchError::Client(error) => write!(f, "client: expected the whole body: {}", Chain(error)),
