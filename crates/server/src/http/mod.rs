@@ -20,7 +20,7 @@ mod wire;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io::ErrorKind;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -104,15 +104,8 @@ async fn serve(mut wire: Wire, client: Arc<Client>, site: Arc<Site>) {
         Version::Http1 => {
             let mut builder = http1::Builder::new();
             builder.half_close(true).max_buf_size(H1_BUFFER_BYTES_MAX).max_headers(guard::FIELDS_MAX);
-            let mut connection = pin!(builder.serve_connection(wire, service).with_upgrades());
-            let mut is_stopping = false;
-            poll_fn(|cx| {
-                if let Some(over) = attend(&info, &mut is_stopping, || connection.as_mut().graceful_shutdown()) {
-                    return Poll::Ready(over);
-                }
-                connection.as_mut().poll(cx)
-            })
-            .await
+            let connection = builder.serve_connection(wire, service).with_upgrades();
+            drive(connection, |connection| connection.graceful_shutdown(), &info).await
         }
         Version::Http2 => {
             let mut builder = http2::Builder::new(OnThisWorker);
@@ -121,35 +114,48 @@ async fn serve(mut wire: Wire, client: Arc<Client>, site: Arc<Site>) {
                 .max_pending_accept_reset_streams(H2_PENDING_RESETS_MAX)
                 .max_local_error_reset_streams(H2_ERROR_RESETS_MAX)
                 .max_header_list_size(H2_HEAD_BYTES_MAX);
-            let mut connection = pin!(builder.serve_connection(wire, service));
-            let mut is_stopping = false;
-            poll_fn(|cx| {
-                if let Some(over) = attend(&info, &mut is_stopping, || connection.as_mut().graceful_shutdown()) {
-                    return Poll::Ready(over);
-                }
-                connection.as_mut().poll(cx)
-            })
-            .await
+            drive(builder.serve_connection(wire, service), |connection| connection.graceful_shutdown(), &info).await
         }
     };
     if let Err(error) = outcome
         && shared.log.shows(Level::Warning)
     {
-        let peer = info.peer;
-        let mut line = error.to_string();
-        // A client that goes away in the middle of something is no news.
-        let mut is_gone = error.is_incomplete_message() || error.is_canceled() || error.is_closed();
-        let mut cause = std::error::Error::source(&error);
-        while let Some(error) = cause {
-            line = format!("{line}: {error}");
-            is_gone |= error.downcast_ref::<std::io::Error>().is_some_and(|error| {
-                matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::TimedOut)
-            });
-            cause = error.source();
+        complain(&shared, &info, &error);
+    }
+}
+
+/// Serves until the client leaves, or the sweep or the control thread says so; `finish` has the connection take no more
+/// requests.
+async fn drive<C>(connection: C, finish: impl Fn(Pin<&mut C>), info: &ConnectionInfo) -> Result<(), hyper::Error>
+where
+    C: Future<Output = Result<(), hyper::Error>>,
+{
+    let mut connection = pin!(connection);
+    let mut is_stopping = false;
+    poll_fn(|cx| {
+        if let Some(over) = attend(info, &mut is_stopping, || finish(connection.as_mut())) {
+            return Poll::Ready(over);
         }
-        if !is_gone {
-            shared.log.line(Level::Warning, format_args!("closing {peer}: HTTP: {line}"));
-        }
+        connection.as_mut().poll(cx)
+    })
+    .await
+}
+
+/// Says why a connection ended, unless its client has just gone away.
+fn complain(shared: &Shared, info: &ConnectionInfo, error: &hyper::Error) {
+    let mut line = error.to_string();
+    // A client that goes away in the middle of something is no news.
+    let mut is_gone = error.is_incomplete_message() || error.is_canceled() || error.is_closed();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        line = format!("{line}: {error}");
+        is_gone |= error.downcast_ref::<std::io::Error>().is_some_and(|error| {
+            matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::TimedOut)
+        });
+        cause = error.source();
+    }
+    if !is_gone {
+        shared.log.line(Level::Warning, format_args!("closing {}: HTTP: {line}", info.peer));
     }
 }
 
