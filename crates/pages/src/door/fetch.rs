@@ -132,76 +132,9 @@ impl Leading {
             errand.leader.release(Released::Failed(status));
             return say(tell, Led::Shared(HeaderMap::new()));
         }
-        match wanted {
-            Wanted::Confirmation(page) if status == StatusCode::NOT_MODIFIED => {
-                if validate::selects(&page.headers, response.headers()) {
-                    return errand.still_holds(tell, page, response, now).await;
-                }
-                // It is about another one than is stored; nobody here has that.
-                shelf::purge(&*site.house, &errand.key, false);
-                errand.leader.release(Released::Uncacheable);
-                return say(tell, Led::Shared(HeaderMap::new()));
-            }
-            Wanted::Head(page) => {
-                if validate::head_confirms(&page.headers, Some(page.origin_bytes()), status, response.headers()) {
-                    return errand.still_holds(tell, page, response, now).await;
-                }
-                // It is out of date, which it was anyway: whoever asks for the page gets another.
-                errand.leader.release(Released::Uncacheable);
-                return say(tell, Led::Own(Box::new(response)));
-            }
-            Wanted::Rest(part) if status != StatusCode::OK => {
-                let rules = &site.settings.rules;
-                return match parts::Completion::new(&part, response, &errand.exchange(now), rules) {
-                    Some(completion) => completion.share(errand, tell, now).await,
-                    None => {
-                        // Its rest is not to be had: the whole is asked for.
-                        shelf::purge(&*site.house, &errand.key, false);
-                        errand.leader.release(Released::Look);
-                        say(tell, Led::Shared(HeaderMap::new()));
-                    }
-                };
-            }
-            _ => {}
+        if let Some((errand, response, tell)) = errand.compare(wanted, response, tell, now).await {
+            errand.deliver(response, tell, now).await;
         }
-        let exchange = Exchange { status, response: response.headers(), ..errand.exchange(now) };
-        let judged = judge(&exchange, &site.settings.rules);
-        let tags = errand.tags_of(response.headers());
-        if tags.is_none() {
-            let most = tags::PAGE_TAGS_MAX;
-            site.house.warn(format_args!("http: GET {form}: expected at most {most} tags; nothing is stored"));
-        }
-        let announced = response.body().bytes_announced();
-        let is_too_large = announced.is_some_and(|bytes| bytes > site.body_bytes_max());
-        let policy = match judged {
-            Ok(policy) if !is_too_large && tags.is_some() => policy,
-            judged => {
-                let is_response_s = match judged {
-                    Ok(_) => status != StatusCode::PARTIAL_CONTENT,
-                    // What the next request says may be otherwise.
-                    Err(NotStored::RequestNoStore | NotStored::Authorization | NotStored::Part) => false,
-                    Err(_) => true,
-                };
-                if is_response_s && status.as_u16() < 500 && !errand.leader.is_spoiled() {
-                    let varies = vary::fields(response.headers()).unwrap_or_default();
-                    let variant = vary::variant(&varies, &errand.request, site.cookies());
-                    errand.mark_uncacheable(&varies, &variant);
-                }
-                if is_too_large {
-                    site.house.count(Count::TooLarge, 1);
-                }
-                // An origin that fails is not asked again at once by all who have waited for it.
-                if status.is_server_error() {
-                    errand.leader.release(Released::Failed(status));
-                } else {
-                    errand.leader.release(Released::Uncacheable);
-                }
-                return say(tell, Led::Own(Box::new(response)));
-            }
-        };
-        let (fetched, own, body) = errand.begin(response, policy, tags.unwrap_or_default(), now);
-        say(tell, Led::Shared(own));
-        errand.share(&fetched, body).await;
     }
 }
 
@@ -236,6 +169,95 @@ impl Errand {
             asked_at: visit.site.house.unix_seconds(),
             purges: None,
         }
+    }
+
+    /// Holds an answer against the page that it is about, if there is one: the answer, if that is not all there is to it.
+    async fn compare(
+        self,
+        wanted: Wanted,
+        response: Response<OriginBody>,
+        tell: Tell,
+        now: UnixSeconds,
+    ) -> Option<(Errand, Response<OriginBody>, Tell)> {
+        let status = response.status();
+        match wanted {
+            Wanted::Confirmation(page) if status == StatusCode::NOT_MODIFIED => {
+                if validate::selects(&page.headers, response.headers()) {
+                    self.still_holds(tell, page, response, now).await;
+                    return None;
+                }
+                // It is about another one than is stored; nobody here has that.
+                shelf::purge(&*self.site.house, &self.key, false);
+                self.leader.release(Released::Uncacheable);
+                say(tell, Led::Shared(HeaderMap::new()));
+            }
+            Wanted::Head(page) => {
+                if validate::head_confirms(&page.headers, Some(page.origin_bytes()), status, response.headers()) {
+                    self.still_holds(tell, page, response, now).await;
+                    return None;
+                }
+                // It is out of date, which it was anyway: whoever asks for the page gets another.
+                self.leader.release(Released::Uncacheable);
+                say(tell, Led::Own(Box::new(response)));
+            }
+            Wanted::Rest(part) if status != StatusCode::OK => {
+                match parts::Completion::new(&part, response, &self.exchange(now), &self.site.settings.rules) {
+                    Some(completion) => completion.share(self, tell, now).await,
+                    None => {
+                        // Its rest is not to be had: the whole is asked for.
+                        shelf::purge(&*self.site.house, &self.key, false);
+                        self.leader.release(Released::Look);
+                        say(tell, Led::Shared(HeaderMap::new()));
+                    }
+                }
+            }
+            _ => return Some((self, response, tell)),
+        }
+        None
+    }
+
+    /// Shares an answer and stores it, or leaves it to the leader's client, as it allows.
+    async fn deliver(self, response: Response<OriginBody>, tell: Tell, now: UnixSeconds) {
+        let site = Arc::clone(&self.site);
+        let (status, form) = (response.status(), &self.form);
+        let exchange = Exchange { status, response: response.headers(), ..self.exchange(now) };
+        let judged = judge(&exchange, &site.settings.rules);
+        let tags = self.tags_of(response.headers());
+        if tags.is_none() {
+            let most = tags::PAGE_TAGS_MAX;
+            site.house.warn(format_args!("http: GET {form}: expected at most {most} tags; nothing is stored"));
+        }
+        let announced = response.body().bytes_announced();
+        let is_too_large = announced.is_some_and(|bytes| bytes > site.body_bytes_max());
+        let policy = match judged {
+            Ok(policy) if !is_too_large && tags.is_some() => policy,
+            judged => {
+                let is_response_s = match judged {
+                    Ok(_) => status != StatusCode::PARTIAL_CONTENT,
+                    // What the next request says may be otherwise.
+                    Err(NotStored::RequestNoStore | NotStored::Authorization | NotStored::Part) => false,
+                    Err(_) => true,
+                };
+                if is_response_s && status.as_u16() < 500 && !self.leader.is_spoiled() {
+                    let varies = vary::fields(response.headers()).unwrap_or_default();
+                    let variant = vary::variant(&varies, &self.request, site.cookies());
+                    self.mark_uncacheable(&varies, &variant);
+                }
+                if is_too_large {
+                    site.house.count(Count::TooLarge, 1);
+                }
+                // An origin that fails is not asked again at once by all who have waited for it.
+                if status.is_server_error() {
+                    self.leader.release(Released::Failed(status));
+                } else {
+                    self.leader.release(Released::Uncacheable);
+                }
+                return say(tell, Led::Own(Box::new(response)));
+            }
+        };
+        let (fetched, own, body) = self.begin(response, policy, tags.unwrap_or_default(), now);
+        say(tell, Led::Shared(own));
+        self.share(&fetched, body).await;
     }
 
     /// The tags of a response ([`tags::of_response`]).

@@ -189,7 +189,7 @@ impl Visit {
     }
 
     /// Joins the flight of this page, or of the part of it that is wanted.
-    async fn fly(mut self, asked: &Asked, base: Base, mut varies: Option<Vec<HeaderName>>, why: Forward) -> Flown {
+    async fn fly(self, asked: &Asked, base: Base, mut varies: Option<Vec<HeaderName>>, why: Forward) -> Flown {
         if let Base::Stale(page) | Base::Part(page) = &base {
             varies = vary::fields(&page.headers).filter(|varies| !varies.is_empty());
         }
@@ -206,25 +206,10 @@ impl Visit {
                 Forward::Bypass => [self.key.as_bytes(), &[VARIANT_MARK], &alone().to_be_bytes()].concat(),
                 _ => self.flight_key(varies.as_deref(), part),
             };
-            let (flight, led) = match self.site.flights.join(&key) {
-                Joined::Follow(flight) => (flight, None),
-                Joined::Lead(leader) => {
-                    let landed = if why == Forward::Bypass { None } else { self.is_there_by_now(asked) };
-                    if let Some(landed) = landed {
-                        leader.release(landed);
-                        return match landed {
-                            Released::Look => Flown::Again(self, ResultCode::MemHit),
-                            _ => Flown::Alone(self),
-                        };
-                    }
-                    let flight = Arc::clone(leader.flight());
-                    let Some(leading) = Leading::new(&self, leader, *asked, wanted, true) else {
-                        return Flown::Alone(self);
-                    };
-                    let (tell, told) = oneshot::channel();
-                    drop(tokio::spawn(leading.run(Some(tell))));
-                    (flight, Some(told))
-                }
+            let (flight, led) = match self.board(&key, asked, wanted, why == Forward::Bypass) {
+                Ok(aboard) => aboard,
+                Err(Released::Look) => return Flown::Again(self, ResultCode::MemHit),
+                Err(_) => return Flown::Alone(self),
             };
             let is_leader = led.is_some();
             let is_refresh = matches!(base, Base::Stale(_));
@@ -279,22 +264,28 @@ impl Visit {
                 }
                 Err(Released::Look) => return Flown::Again(self, ResultCode::RefreshUnmodified),
                 Err(Released::Uncacheable) => return Flown::Alone(self),
-                Err(Released::Failed(status)) => {
-                    if let Some(served) = self.serve_stale(asked, &base) {
-                        return Flown::Answered(Box::new(self.serve(served, asked, ResultCode::RefreshFailOld)));
-                    }
-                    let why_failed = "the request it waited for failed";
-                    let how = How::forwarded(ResultCode::CollapsedMiss, why, false);
-                    self.site.house.count(Count::Miss, 1);
-                    if let Some(entry) = &mut self.entry {
-                        entry.failed(&why_failed);
-                    }
-                    let response = self.finish(answer::sentence(status, "the origin cannot be asked"), how);
-                    return Flown::Answered(Box::new(response));
-                }
+                Err(Released::Failed(status)) => return self.failed_with_another(asked, &base, status, why),
             }
         }
         Flown::Alone(self)
+    }
+
+    /// Joins the flight of `key`, or begins it and has it led by a task of its own, which tells what only its client may
+    /// know. None is begun for what is here by now, unless nobody else has this key, nor for what cannot be forwarded.
+    fn board(&self, key: &[u8], asked: &Asked, wanted: Wanted, is_own_key: bool) -> Result<Aboard, Released> {
+        let leader = match self.site.flights.join(key) {
+            Joined::Follow(flight) => return Ok((flight, None)),
+            Joined::Lead(leader) => leader,
+        };
+        if !is_own_key && let Some(landed) = self.is_there_by_now(asked) {
+            leader.release(landed);
+            return Err(landed);
+        }
+        let flight = Arc::clone(leader.flight());
+        let leading = Leading::new(self, leader, *asked, wanted, true).ok_or(Released::Uncacheable)?;
+        let (tell, told) = oneshot::channel();
+        drop(tokio::spawn(leading.run(Some(tell))));
+        Ok((flight, Some(told)))
     }
 
     /// What the origin is to be asked for, and how that is told from other things wanted of the same page.
@@ -341,6 +332,19 @@ impl Visit {
         (page.policy.on_error(asked, now) == OnError::Serve).then(|| Page::clone(page))
     }
 
+    /// The request that this one waited for has failed.
+    fn failed_with_another(mut self, asked: &Asked, base: &Base, status: StatusCode, why: Forward) -> Flown {
+        if let Some(served) = self.serve_stale(asked, base) {
+            return Flown::Answered(Box::new(self.serve(served, asked, ResultCode::RefreshFailOld)));
+        }
+        self.site.house.count(Count::Miss, 1);
+        if let Some(entry) = &mut self.entry {
+            entry.failed(&"the request it waited for failed");
+        }
+        let how = How::forwarded(ResultCode::CollapsedMiss, why, false);
+        Flown::Answered(Box::new(self.finish(answer::sentence(status, "the origin cannot be asked"), how)))
+    }
+
     fn failed(self, asked: &Asked, base: &Base, error: &FetchError) -> Flown {
         if let Some(stale) = self.serve_stale(asked, base) {
             self.site.house.warn(format_args!("http: GET {}: {error}; the stale page is served", self.url.form()));
@@ -358,6 +362,9 @@ fn can_be_completed(part: &Page) -> bool {
     let mut request = HeaderMap::new();
     part.place().is_some_and(|(held, whole)| partial::ask_for_rest(&part.headers, &held, whole, &mut request))
 }
+
+/// A flight, and where its leader's client is told what nobody else may know.
+type Aboard = (Arc<Flight>, Option<oneshot::Receiver<Led>>);
 
 /// What came of joining a flight.
 enum Flown {
