@@ -28,10 +28,6 @@ fi
 [ -e "$suite/tests/index.mjs" ] || fail "$suite has no tests/index.mjs, expected a copy of the suite"
 cargo build --package nuthatch --locked
 
-children=()
-end() { for child in "${children[@]}"; do kill "$child" 2>/dev/null || true; done; }
-trap end EXIT
-
 free_port() { node -e 's = require("net").createServer().listen(0, "127.0.0.1", () => { console.log(s.address().port); s.close() })'; }
 
 wait_for() {
@@ -43,9 +39,10 @@ wait_for() {
     fail "nobody listens on port $port: $(cat "$log")"
 }
 
-# One run: its name, and the `pages` table of the listener.
-run() {
-    local name=$1 pages=$2 origin port
+# One run: its name, and the `pages` table of the listener. In a shell of its own, which ends what it has started.
+run() (
+    name=$1 pages=$2 children=()
+    trap 'kill "${children[@]}" 2>/dev/null || true' EXIT
     origin=$(free_port)
     npm_config_protocol=http npm_config_port=$origin npm_config_pidfile=$work/$name.pid \
         node --no-warnings "$suite/server/server.mjs" >"$work/$name.origin.log" 2>&1 &
@@ -65,7 +62,7 @@ TOML
     children+=($!)
     wait_for "$port" "$work/$name.log"
     node --no-warnings scripts/conformance/run.mjs "$suite" "http://127.0.0.1:$port" >"$work/$name.json"
-}
+)
 
 # Together: most of the time is waiting.
 run defaults '{}' & first=$!
