@@ -25,8 +25,12 @@ step_clippy() { cargo clippy --workspace --all-targets --locked --jobs "$jobs" -
 
 step_docs() { RUSTDOCFLAGS='--deny warnings' cargo doc --workspace --no-deps --document-private-items --locked --jobs "$jobs"; }
 
-# Unit, property, transcript and brief fuzz tests, and the examples in documentation.
-step_test() { cargo test --workspace --locked --jobs "$jobs"; }
+# Unit, property, transcript and brief fuzz tests, and the examples in documentation. The program that tests start is the one
+# that was built with them; built alone, with what only it needs of each crate, half of all would be compiled once more.
+step_test() {
+    cargo test --workspace --locked --jobs "$jobs" --no-run
+    NUTHATCH_BIN=${NUTHATCH_BIN:-$target/debug/nuthatch} cargo test --workspace --locked --jobs "$jobs"
+}
 
 # The fuzz targets still compile; their bodies ran briefly among the tests, and run for as long as one likes by `make fuzz`.
 step_fuzz() { CARGO_TARGET_DIR=$target cargo check --manifest-path fuzz/Cargo.toml --jobs "$jobs"; }
