@@ -28,6 +28,9 @@ pub trait House: Send + Sync + 'static {
     /// The largest item of the pool, key and value together.
     fn item_bytes_max(&self) -> usize;
 
+    /// The pool's memory.
+    fn memory_bytes(&self) -> usize;
+
     /// What wakes those who wait for an origin.
     fn ticks(&self) -> &Arc<Ticks>;
 
@@ -122,6 +125,8 @@ pub enum Count {
     PurgedNothing,
     /// A response was too large to be stored.
     TooLarge,
+    /// A response passed by because others that were being fetched took all memory there is for that.
+    NoRoom,
     /// A request was sent to an origin.
     Fetched,
     /// A request was answered.

@@ -72,7 +72,7 @@ counters! {
         CasBadValue "cas_badval" "keys" "Compare-and-store requests whose CAS unique no longer matched.";
         StoreTooLarge "store_too_large" "commands" "Values refused because they exceed the item size limit.";
         OriginRequests "origin_requests" "requests" "Requests sent to web servers behind HTTP listeners.";
-        StoreNoMemory "store_no_memory" "commands" "Values refused because no memory was to be had.";
+        StoreNoMemory "store_no_memory" "commands" "Values refused because no memory was to be had, and pages that passed by for the same reason.";
     }
 }
 

@@ -14,7 +14,7 @@ use common::tls::{Authority, over};
 use common::{Client, PATIENCE, address, eventually, start};
 use nuthatch_server::Running;
 use nuthatch_server::settings::{Settings, TlsSettings};
-use nuthatch_testkit::origin::Origin;
+use nuthatch_testkit::origin::{Gate, Origin};
 use rustls::ClientConfig;
 
 fn named(name: &'static str) -> Origin {
@@ -83,6 +83,44 @@ fn an_upload_may_take_longer_than_an_answer_to_it() {
     eventually(|| begin.elapsed() > Duration::from_millis(2500));
     slow.send("more");
     assert_eq!(slow.reply(false).text(), "8");
+}
+
+#[test]
+fn pages_that_are_fetched_and_not_read_take_a_bounded_part_of_memory_and_the_rest_passes_by() {
+    let gate = Gate::default();
+    let origin = Origin::start({
+        let gate = gate.clone();
+        move |_, answer| {
+            answer.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 1000000\r\n\r\n");
+            answer.send(vec![b'x'; 999_999]);
+            gate.wait();
+            answer.send("y");
+        }
+    });
+    let mut settings = settings_with(pages_of(&[&origin]));
+    settings.pools[0].memory_bytes = 10 << 20;
+    settings.pools[0].item_bytes_max = 2 << 20;
+    let server = start(settings);
+    // A quarter is two and a half of them.
+    let mut clients: Vec<Http> = Vec::new();
+    for number in 0..4 {
+        let mut client = Http::connect(&server);
+        client.send(format!("GET /{number} HTTP/1.1\r\nHost: a.example\r\n\r\n"));
+        clients.push(client);
+    }
+    let mut memcached = Client::connect(&server);
+    eventually(|| memcached.number("store_no_memory") == 2);
+    gate.open();
+    for client in &mut clients {
+        let reply = client.reply(false);
+        assert_eq!((reply.body.len(), reply.body.last()), (1_000_000, Some(&b'y')));
+    }
+    eventually(|| memcached.number("cmd_set") == 2);
+    drop(clients);
+    // And there is room again.
+    assert_eq!(Http::connect(&server).get("/another").body.len(), 1_000_000);
+    eventually(|| memcached.number("cmd_set") == 3);
+    assert_eq!(memcached.number("store_no_memory"), 2);
 }
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

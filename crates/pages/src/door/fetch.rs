@@ -142,8 +142,8 @@ impl Leading {
 pub(super) enum Passed {
     /// All of it, to be stored.
     Whole(Vec<Bytes>),
-    /// It ended, and was too large to be kept.
-    TooLarge,
+    /// It ended after so many bytes, and could not be kept: it was too large, or there was no room beside the others.
+    NotKept { bytes: u64 },
     /// It broke off, or nobody read it any more.
     Broken,
 }
@@ -229,8 +229,10 @@ impl Errand {
         }
         let announced = response.body().bytes_announced();
         let is_too_large = announced.is_some_and(|bytes| bytes > site.body_bytes_max());
+        let is_to_be_kept = judged.is_ok() && !is_too_large && tags.is_some();
+        let has_room = !is_to_be_kept || self.leader.keep(announced.unwrap_or(0) as usize, site.flights_bytes_max());
         let policy = match judged {
-            Ok(policy) if !is_too_large && tags.is_some() => policy,
+            Ok(policy) if is_to_be_kept && has_room => policy,
             judged => {
                 let is_response_s = match judged {
                     Ok(_) => status != StatusCode::PARTIAL_CONTENT,
@@ -238,13 +240,16 @@ impl Errand {
                     Err(NotStored::RequestNoStore | NotStored::Authorization | NotStored::Part) => false,
                     Err(_) => true,
                 };
-                if is_response_s && status.as_u16() < 500 && !self.leader.is_spoiled() {
+                if is_response_s && has_room && status.as_u16() < 500 && !self.leader.is_spoiled() {
                     let varies = vary::fields(response.headers()).unwrap_or_default();
                     let variant = vary::variant(&varies, &self.request, site.cookies());
                     self.mark_uncacheable(&varies, &variant);
                 }
                 if is_too_large {
                     site.house.count(Count::TooLarge, 1);
+                }
+                if !has_room {
+                    site.house.count(Count::NoRoom, 1);
                 }
                 // An origin that fails is not asked again at once by all who have waited for it.
                 if status.is_server_error() {
@@ -383,7 +388,7 @@ impl Errand {
                 let written = self.store(fetched, &pieces);
                 self.write_through(written).await;
             }
-            Passed::TooLarge => {}
+            Passed::NotKept { .. } => {}
             // Dropping the leader breaks off what its readers get.
             Passed::Broken => return,
         }
@@ -406,14 +411,15 @@ impl Errand {
                 }
             };
             bytes += piece.len() as u64;
-            if is_kept && bytes > limit {
+            let is_too_large = bytes > limit;
+            if is_kept && (is_too_large || !leader.keep(bytes as usize, site.flights_bytes_max())) {
                 is_kept = false;
                 pieces = Vec::new();
                 leader.overflow();
-                if fetched.status != StatusCode::PARTIAL_CONTENT {
+                if is_too_large && fetched.status != StatusCode::PARTIAL_CONTENT {
                     self.mark_uncacheable(&fetched.varies, &fetched.variant);
                 }
-                site.house.count(Count::TooLarge, 1);
+                site.house.count(if is_too_large { Count::TooLarge } else { Count::NoRoom }, 1);
             }
             if is_kept {
                 pieces.push(piece.clone());
@@ -424,7 +430,7 @@ impl Errand {
                 return Passed::Broken;
             }
         }
-        if is_kept { Passed::Whole(pieces) } else { Passed::TooLarge }
+        if is_kept { Passed::Whole(pieces) } else { Passed::NotKept { bytes } }
     }
 
     /// Stores a body that has arrived: a whole one, or a part.

@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | can be stored | whoever its `Vary` selects it for; the others ask again | when it is whole |
 //! | cannot be | is released at once, and asks for itself | never |
-//! | grows past the limit | those who are reading, none who comes later | never |
+//! | grows past the limit, or finds no room beside the others | those who are reading, none who comes later | never |
 //!
 //! Nothing in here fetches, stores or decides on headers. A lock is held for a few instructions and never across a wait.
 
@@ -42,6 +42,8 @@ pub(crate) struct Flights {
     era: AtomicU64,
     /// How many there are, about.
     count: AtomicUsize,
+    /// Bytes of the bodies that they keep whole, until the last reader has gone.
+    kept: Arc<AtomicUsize>,
 }
 
 /// What joining a flight makes of whoever asked.
@@ -59,6 +61,7 @@ impl Flights {
             hasher: RandomState::new(),
             era: AtomicU64::new(0),
             count: AtomicUsize::new(0),
+            kept: Arc::default(),
         })
     }
 
@@ -75,7 +78,8 @@ impl Flights {
         if let Some(flight) = shard.get(key).filter(|flight| flight.era == era) {
             return Joined::Follow(Arc::clone(flight));
         }
-        let flight = Arc::new(Flight { era, ..Flight::default() });
+        let kept_by_all = Arc::clone(&self.kept);
+        let flight = Arc::new(Flight { state: Mutex::default(), spoiled: AtomicBool::new(false), era, kept_by_all });
         if shard.insert(key.into(), Arc::clone(&flight)).is_none() {
             self.count.fetch_add(1, Ordering::SeqCst);
         }
@@ -151,6 +155,20 @@ impl Leader {
         self.has_landed = true;
     }
 
+    /// Whether so many bytes of the body can be kept whole, of which all flights together may keep `bytes_max`. They are
+    /// counted from now on.
+    pub(crate) fn keep(&self, bytes: usize, bytes_max: usize) -> bool {
+        let kept_by_all = &self.flight.kept_by_all;
+        let mut state = self.flight.lock();
+        let more = bytes.saturating_sub(state.kept);
+        if kept_by_all.fetch_add(more, Ordering::Relaxed).saturating_add(more) > bytes_max {
+            kept_by_all.fetch_sub(more, Ordering::Relaxed);
+            return false;
+        }
+        state.kept += more;
+        true
+    }
+
     /// A piece of the body.
     pub(crate) fn push(&self, piece: Bytes) {
         self.flight.change(|state| {
@@ -163,7 +181,10 @@ impl Leader {
     /// given up.
     pub(crate) fn overflow(&self) {
         self.flights.remove(&self.key, &self.flight);
-        self.flight.change(|state| state.is_passing = true);
+        self.flight.change(|state| {
+            self.flight.keep_no_more(state);
+            state.is_passing = true;
+        });
     }
 
     /// After [`Leader::overflow`]: ready when the slowest reader is close enough, with whether there is one.
@@ -217,11 +238,18 @@ pub(crate) enum Released {
 }
 
 /// One fetch.
-#[derive(Default)]
 pub(crate) struct Flight {
     state: Mutex<State>,
     spoiled: AtomicBool,
     era: u64,
+    /// [`Flights::kept`].
+    kept_by_all: Arc<AtomicUsize>,
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        self.keep_no_more(&mut self.lock());
+    }
 }
 
 #[derive(Default)]
@@ -233,6 +261,8 @@ struct State {
     /// Bytes of the body so far, and of what was given up.
     bytes: usize,
     given_up_bytes: usize,
+    /// What was counted by [`Leader::keep`].
+    kept: usize,
     is_passing: bool,
     /// Did it end, and whole?
     end: Option<bool>,
@@ -270,6 +300,11 @@ impl State {
 impl Flight {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts what it has kept whole out.
+    fn keep_no_more(&self, state: &mut State) {
+        self.kept_by_all.fetch_sub(std::mem::take(&mut state.kept), Ordering::Relaxed);
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
@@ -482,6 +517,26 @@ mod tests {
         drop(follow(&flights, b"a"));
         drop(second);
         assert_eq!((flights.len(), flights.count.load(Ordering::SeqCst)), (0, 0));
+    }
+
+    #[test]
+    fn what_is_kept_whole_is_counted_until_it_passes_by_or_the_last_reader_has_gone() {
+        let flights = Flights::new();
+        let [first, second] = [b"a", b"b"].map(|key| {
+            let leader = lead(&flights, key);
+            leader.begin(Arc::new(Fetched::for_tests()));
+            assert!(leader.keep(4, 10) && leader.keep(2, 10));
+            leader
+        });
+        assert!(!second.keep(7, 10) && second.keep(6, 10));
+        let reader = reader(second.flight());
+        first.overflow();
+        assert_eq!(flights.kept.load(Ordering::Relaxed), 6);
+        first.land(true);
+        second.land(true);
+        assert_eq!(flights.kept.load(Ordering::Relaxed), 6, "somebody reads it yet");
+        drop(reader);
+        assert_eq!(flights.kept.load(Ordering::Relaxed), 0);
     }
 
     #[test]

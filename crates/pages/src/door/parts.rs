@@ -115,25 +115,29 @@ impl Completion {
             errand.leader.push(stored.clone());
             before.push(stored.clone());
         }
-        let mut pieces = match errand.pass_on(&fetched, before, rest).await {
-            Passed::Whole(pieces) => pieces,
-            Passed::TooLarge => return errand.leader.land(true),
+        let (mut pieces, mut bytes) = match errand.pass_on(&fetched, before, rest).await {
+            Passed::Whole(pieces) => {
+                let bytes = pieces.iter().map(Bytes::len).sum::<usize>();
+                (Some(pieces), bytes as u64)
+            }
+            Passed::NotKept { bytes } => (None, bytes),
             // Dropping the leader breaks off what its readers get.
             Passed::Broken => return,
         };
         if !is_beginning {
+            bytes += stored.len() as u64;
             errand.leader.push(stored.clone());
-            pieces.push(stored);
+            pieces.iter_mut().for_each(|pieces| pieces.push(stored.clone()));
         }
-        let bytes = pieces.iter().map(Bytes::len).sum::<usize>();
-        if bytes as u64 != whole {
+        if bytes != whole {
             let form = &errand.form;
             let why = "expected the missing part to be as long as its Content-Range says";
             return errand.site.house.warn(format_args!("http: GET {form}: {why}; nothing is stored"));
         }
-        if may_be_kept {
+        if let Some(pieces) = pieces.filter(|_| may_be_kept) {
             let coding = negotiate::coding_of(&fetched.headers).unwrap_or_default();
-            let written = errand.keep(&fetched, (coding, None), &mut pieces.iter().map(|piece| &piece[..]), bytes);
+            let mut pieces = pieces.iter().map(|piece| &piece[..]);
+            let written = errand.keep(&fetched, (coding, None), &mut pieces, bytes as usize);
             errand.write_through(written).await;
         }
         errand.leader.land(true);

@@ -160,6 +160,12 @@ impl Site {
         self.settings.page_bytes_max.min(item.saturating_sub(HEAD_ALLOWANCE_BYTES))
     }
 
+    /// What bodies that are being fetched, or were and are still being read, may take together besides the pool: a quarter of
+    /// its memory, or one body if that is more.
+    pub(crate) fn flights_bytes_max(&self) -> usize {
+        (self.house.memory_bytes() / 4).max(self.body_bytes_max() as usize)
+    }
+
     /// Where the meaning of cookies is not told, each counts for what it is.
     pub(crate) fn cookies(&self) -> &Cookies {
         static LITERAL: std::sync::LazyLock<Cookies> = std::sync::LazyLock::new(Cookies::default);

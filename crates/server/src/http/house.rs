@@ -43,6 +43,10 @@ impl House for PageHouse {
         self.pool.store.item_bytes_max()
     }
 
+    fn memory_bytes(&self) -> usize {
+        self.pool.store.memory_limit()
+    }
+
     fn ticks(&self) -> &Arc<Ticks> {
         &self.ticks
     }
@@ -60,6 +64,7 @@ impl House for PageHouse {
             Count::Purged => PoolCounter::DeleteHits,
             Count::PurgedNothing => PoolCounter::DeleteMisses,
             Count::TooLarge => PoolCounter::StoreTooLarge,
+            Count::NoRoom => PoolCounter::StoreNoMemory,
             Count::Fetched => PoolCounter::OriginRequests,
         };
         worker::with(|worker| self.pool.counters.add(worker.number, counter, by));
