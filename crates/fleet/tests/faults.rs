@@ -364,6 +364,8 @@ fn keys_of_a_server_that_is_down_go_to_the_next_and_come_back() {
         scene.calls(300).await;
         scene.faulty.set(Fault::Hang);
         until("it is down", || scene.counters().ejections > 0).await;
+        // What was under way then has failed with it, and its tasks have yet to say so: each has its turn in that time.
+        scene.calls(100).await;
         scene.load.errors.borrow_mut().clear();
         let hits = scene.load.hits.get();
         until("its keys are found elsewhere", || scene.load.hits.get() > hits + 1000).await;
