@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use nuthatch_testkit::origin::Origin;
+use nuthatch_testkit::ports::free_port;
 
 /// Where an example's files are.
 fn directory(example: &str) -> PathBuf {
@@ -63,9 +64,7 @@ struct PageCache {
 impl PageCache {
     fn start(example: &str, origin: &Origin) -> PageCache {
         let folder = tempfile::tempdir().expect("a folder");
-        let free: Vec<TcpListener> = (0..2).map(|_| TcpListener::bind("127.0.0.1:0").expect("a port")).collect();
-        let ports: Vec<u16> = free.iter().map(|free| free.local_addr().expect("an address").port()).collect();
-        drop(free);
+        let ports = [free_port(), free_port()];
         let text = fs::read_to_string(directory(example).join("nuthatch.toml")).expect("the example's file");
         let text: String = text
             .replace("0.0.0.0:8080", &format!("127.0.0.1:{}", ports[0]))

@@ -6,12 +6,13 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use crate::ports::free_port;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const NOBODY: u32 = 65534;
@@ -78,9 +79,7 @@ impl Database {
     /// # Panics
     /// With what it wrote, when it does not start.
     pub fn on_network(engine: Engine, args: &[&str], files: &[(&str, &str)]) -> Database {
-        let port =
-            TcpListener::bind(("127.0.0.1", 0)).and_then(|free| free.local_addr()).expect("a port is free").port();
-        Database::begin(engine, args, files, Some(port))
+        Database::begin(engine, args, files, Some(free_port()))
     }
 
     pub(crate) fn begin(engine: Engine, args: &[&str], files: &[(&str, &str)], port: Option<u16>) -> Database {

@@ -1,9 +1,11 @@
 //! An etcd of a test's own, asked over its HTTP gateway.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use crate::ports::free_port;
 
 /// How long it may take to answer for the first time.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -23,7 +25,7 @@ impl Etcd {
     /// When it cannot be run (`scripts/install-test-deps.sh` installs it), or does not answer.
     pub fn start() -> Etcd {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
-        let (port, peers) = (closed_port(), format!("http://127.0.0.1:{}", closed_port()));
+        let (port, peers) = (free_port(), format!("http://127.0.0.1:{}", free_port()));
         let clients = format!("http://127.0.0.1:{port}");
         let child = Command::new("etcd")
             .arg("--data-dir")
@@ -93,12 +95,6 @@ impl Drop for Etcd {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-/// A port that nobody listens on.
-fn closed_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("it is bound").port()
 }
 
 fn in_base64(text: &str) -> String {

@@ -1,12 +1,10 @@
 //! A Galera cluster for tests: MariaDBs on this machine that replicate to each other on loopback. A node that was killed and comes
 //! back is brought up to date by another.
 
-use std::hash::{BuildHasher, RandomState};
-use std::net::TcpListener;
-use std::ops::Range;
 use std::path::Path;
 
 use crate::database::{Database, Engine};
+use crate::ports::free_ports;
 
 /// Where Debian's galera-4 puts its library.
 const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
@@ -17,28 +15,6 @@ pub struct Galera {
     nodes: Vec<Database>,
 }
 
-/// Below the ports that systems give to connections, one of which could be a node's while that is away.
-const PORTS: Range<u16> = 10_000..32_000;
-
-/// The first of so many times three ports in a row that are free.
-fn ports(count: usize) -> Vec<u16> {
-    // Others on this machine look as well.
-    let start = PORTS.start + (RandomState::new().hash_one(0) % 20_000) as u16;
-    let mut kept = Vec::new();
-    let mut found = Vec::new();
-    for first in (start..PORTS.end - 3).step_by(3) {
-        let three: Result<Vec<_>, _> = (first..first + 3).map(|port| TcpListener::bind(("127.0.0.1", port))).collect();
-        if let Ok(three) = three {
-            kept.extend(three);
-            found.push(first);
-        }
-        if found.len() == count {
-            return found;
-        }
-    }
-    panic!("no three ports in a row are free above {start}");
-}
-
 impl Galera {
     /// A cluster of so many nodes, with an empty database `test`. Each has its binary log, with what came from the others.
     ///
@@ -46,7 +22,7 @@ impl Galera {
     /// With what a node wrote, when it does not start.
     pub fn start(nodes: usize) -> Galera {
         assert!(Path::new(PROVIDER).exists(), "{PROVIDER} is missing; scripts/install-test-deps.sh installs it");
-        let ports = ports(nodes);
+        let ports: Vec<u16> = (0..nodes).map(|_| free_ports(3)).collect();
         let all: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
         let mut cluster = Galera { nodes: Vec::new() };
         for (number, port) in ports.iter().enumerate() {

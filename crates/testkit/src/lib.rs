@@ -24,6 +24,7 @@ pub mod hostile;
 pub mod model;
 pub mod name_server;
 pub mod origin;
+pub mod ports;
 pub mod program;
 pub mod spawn;
 pub mod transcript;

@@ -5,13 +5,14 @@
 //! clients find the test's own server.
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nuthatch_testkit::database::Database;
+use nuthatch_testkit::ports::free_port;
 use tempfile::TempDir;
 
 use crate::servers::{Got, Wire};
@@ -73,7 +74,7 @@ impl Machine {
     fn new(instead: &[(&'static str, String)], shims: &[(&str, String)]) -> Machine {
         let root = tempfile::tempdir().expect("a temporary directory");
         let at = |place: &str| root.path().join(place).display().to_string();
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port is free").port();
+        let port = free_port();
         let mut all = vec![
             ("/var/lib/nuthatch", at("lib")),
             ("/etc/nuthatch", at("etc")),

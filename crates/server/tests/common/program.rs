@@ -1,10 +1,11 @@
 //! Programs that serve pages behind a page listener.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
 use nuthatch_pages::origin::OriginSettings;
 use nuthatch_server::settings::{HttpSettings, PagesSettings};
+use nuthatch_testkit::ports::free_port;
 use tempfile::TempDir;
 
 use super::eventually;
@@ -20,7 +21,7 @@ impl Program {
     /// Starts what `command` makes of a folder and a port, and waits until it listens.
     pub(crate) fn start(command: impl FnOnce(&TempDir, u16) -> Command) -> Program {
         let folder = tempfile::tempdir().expect("a folder");
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
+        let port = free_port();
         let mut command = command(&folder, port);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().expect("the program is installed");
