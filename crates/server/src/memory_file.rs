@@ -58,6 +58,10 @@ impl std::error::Error for MemoryFileError {
     }
 }
 
+/// How long a server that is ending may take to let go of its file, and how often that is looked at.
+const LEAVING_MAX: Duration = Duration::from_secs(2);
+const LEAVING_LOOK: Duration = Duration::from_millis(10);
+
 /// A store in the file at `path`, for the pool called `name`, with the items that are there.
 pub(crate) fn open(
     path: &Path,
@@ -76,11 +80,7 @@ pub(crate) fn open(
         .open(path)
         .map_err(|error| failed(MemoryFileProblem::Open(error)))?;
     // Held as long as the store, which has the file.
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(failed(MemoryFileProblem::InUse)),
-        Err(TryLockError::Error(error)) => return Err(failed(MemoryFileProblem::Open(error))),
-    }
+    lock(&file).map_err(failed)?;
     let began = Instant::now();
     let mut said = began;
     let mut progress = |progress: Progress| {
@@ -99,6 +99,19 @@ pub(crate) fn open(
         .map_err(|error| failed(MemoryFileProblem::Store(error)))?;
     say(path, name, &restored, began.elapsed(), log);
     Ok(store)
+}
+
+/// Waits for a server that is just ending, whose file this was.
+fn lock(file: &File) -> Result<(), MemoryFileProblem> {
+    let until = Instant::now() + LEAVING_MAX;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(LEAVING_LOOK),
+            Err(TryLockError::WouldBlock) => return Err(MemoryFileProblem::InUse),
+            Err(TryLockError::Error(error)) => return Err(MemoryFileProblem::Open(error)),
+        }
+    }
 }
 
 /// Says what was found; what was lost without the operator's doing is said in any case.

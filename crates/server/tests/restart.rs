@@ -158,6 +158,24 @@ fn a_killed_server_leaves_what_it_answered() {
 }
 
 #[test]
+fn a_server_that_begins_before_the_one_before_it_has_ended_waits_for_its_file() {
+    if is_about_another() {
+        return;
+    }
+    let dir = in_memory();
+    let file = dir.path().join("memory");
+    let held = std::fs::File::create(&file).expect("a file");
+    held.lock().expect("nobody else has it");
+    let leaving = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        drop(held);
+    });
+    let server = start(&file, &[]);
+    leaving.join().expect("it lets go");
+    set(&mut server.connect(), "key", 0, 0, "value");
+}
+
+#[test]
 fn another_limit_keeps_what_it_has_room_for() {
     if is_about_another() {
         return;
