@@ -26,7 +26,7 @@ step_clippy() { cargo clippy --workspace --all-targets --locked --jobs "$jobs" -
 step_docs() { RUSTDOCFLAGS='--deny warnings' cargo doc --workspace --no-deps --document-private-items --locked --jobs "$jobs"; }
 
 # Unit, property, transcript and brief fuzz tests, and the examples in documentation. The program that tests start is the one
-# that was built with them; built alone, with what only it needs of each crate, half of all would be compiled once more.
+# that was built with them; built alone, with what only it needs of each crate, much would be compiled once more.
 step_test() {
     cargo test --workspace --locked --jobs "$jobs" --no-run
     NUTHATCH_BIN=${NUTHATCH_BIN:-$target/debug/nuthatch} cargo test --workspace --locked --jobs "$jobs"

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Items of main that are watched at most, and segments that they are taken from. Walking over them is what a verdict
-/// costs the store that happens to evict then: less than a millisecond.
+/// costs the store that happens to evict then, which bounds it whatever the store's size.
 const SAMPLE_ITEMS: usize = 4096;
 const SAMPLE_SEGMENTS: usize = 64;
 
@@ -125,7 +125,8 @@ impl Store {
         }
     }
 
-    /// Some of main's items that were hit, whose hits are taken from them.
+    /// Some of main's items that were hit, whose hits are taken from them. None, where none were hit: as good as a sample of
+    /// which none is hit again.
     fn sample(&self, main: usize) -> Vec<(Hash, Place)> {
         let mut sample = Vec::with_capacity(SAMPLE_ITEMS);
         for _ in 0..main.min(SAMPLE_SEGMENTS) {
