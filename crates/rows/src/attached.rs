@@ -1,10 +1,11 @@
-//! A thread's own connection: made when it is first needed, made again after it was lost, with growing pauses between attempts.
+//! A task's own connection: made when it is first needed, made again after it was lost, with growing pauses between attempts.
 //!
 //! While the pause lasts, whoever asks is told at once why the database is away; nobody waits for a connection to be tried.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::budget::Ticks;
 use crate::error::Error;
 use crate::link::{Fault, Link};
 use crate::shared::Shared;
@@ -18,6 +19,8 @@ const TRUSTED_FOR: Duration = Duration::from_secs(1);
 pub(crate) struct Attached {
     shared: Arc<Shared>,
     writes: bool,
+    /// Who looks at the clock, on an event loop without timers.
+    ticks: Option<Arc<Ticks>>,
     link: Option<Box<dyn Link>>,
     /// The database's number of the link's session, where it tells changes with it.
     session: Option<i64>,
@@ -32,15 +35,18 @@ struct Away {
 }
 
 impl Attached {
-    pub(crate) fn new(shared: Arc<Shared>, writes: bool) -> Attached {
-        Attached { shared, writes, link: None, session: None, used: Instant::now(), away: None }
+    pub(crate) fn new(shared: Arc<Shared>, writes: bool, ticks: Option<Arc<Ticks>>) -> Attached {
+        Attached { shared, writes, ticks, link: None, session: None, used: Instant::now(), away: None }
     }
 
     /// The connection, checked and knowing the mapping.
-    pub(crate) fn link(&mut self) -> Result<&mut (dyn Link + 'static), Error> {
+    pub(crate) async fn link(&mut self) -> Result<&mut (dyn Link + 'static), Error> {
         let now = Instant::now();
         if self.link.is_some() && now.duration_since(self.used) > TRUSTED_FOR {
-            let stands = self.link.as_mut().is_some_and(|link| link.check().is_ok());
+            let stands = match &mut self.link {
+                Some(link) => link.check().await.is_ok(),
+                None => false,
+            };
             if !stands {
                 self.lose();
             }
@@ -49,7 +55,7 @@ impl Attached {
             if let Some(away) = self.away.as_ref().filter(|away| now < away.until) {
                 return Err(away.why.clone());
             }
-            match self.connect() {
+            match self.connect().await {
                 Ok(link) => {
                     self.link = Some(link);
                     self.away = None;
@@ -62,8 +68,8 @@ impl Attached {
             }
         }
         self.used = Instant::now();
-        if self.session.is_some() {
-            self.shared.watchers.set_session(self.session, self.used);
+        if let Some(session) = self.session {
+            self.shared.watchers.uses_session(session, self.used);
         }
         self.link.as_deref_mut().ok_or_else(|| Error::Unreachable(format!("{}: no connection", self.shared.place())))
     }
@@ -77,25 +83,25 @@ impl Attached {
     pub(crate) fn lose(&mut self) {
         if self.link.take().is_some() {
             self.shared.counters.lost.add(1);
-            if self.session.take().is_some() {
-                self.shared.watchers.set_session(None, Instant::now());
+            if let Some(session) = self.session.take() {
+                self.shared.watchers.ended_session(session);
             }
         }
     }
 
-    fn connect(&mut self) -> Result<Box<dyn Link>, Error> {
-        let mut link = self.shared.dialect.connect(self.writes)?;
+    async fn connect(&mut self) -> Result<Box<dyn Link>, Error> {
+        let mut link = self.shared.dialect.connect(self.ticks.as_ref()).await?;
         self.shared.counters.connected.add(1);
         let layout = match self.shared.layout.get() {
             Some(layout) => Arc::clone(layout),
             None => {
-                let described = link.describe().map_err(|fault| self.shared.error(fault))?;
+                let described = link.describe().await.map_err(|fault| self.shared.error(fault))?;
                 self.shared.fit(&described)?
             }
         };
         link.prepare(&layout);
         if self.writes {
-            self.session = link.session().map_err(|fault| self.shared.error(fault))?;
+            self.session = link.session().await.map_err(|fault| self.shared.error(fault))?;
         }
         Ok(link)
     }
@@ -106,5 +112,13 @@ impl Attached {
             self.lose();
         }
         self.shared.error(fault)
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        if let Some(session) = self.session {
+            self.shared.watchers.ended_session(session);
+        }
     }
 }

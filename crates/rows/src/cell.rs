@@ -5,7 +5,7 @@
 use std::fmt;
 
 /// The content of one column of one row.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Cell {
     /// SQL's NULL.
     Null,

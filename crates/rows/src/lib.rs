@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!  get_many ─▶ queue ─▶ readers, a connection each ─▶ one SELECT for all that wait
-//!  apply    ─▶ queue ─▶ one writer ─▶ lock the rows ─▶ plan ─▶ write them ─▶ commit ─▶ answers
+//!  apply    ─▶ queue ─▶ a writer  ─▶ lock the rows ─▶ plan ─▶ write them ─▶ commit ─▶ answers
 //! ```
 //!
 //! ```no_run
@@ -26,8 +26,11 @@
 
 mod attached;
 mod authorities;
+mod budget;
 mod cell;
+mod commit;
 mod dialect;
+mod drive;
 mod error;
 mod fields;
 mod layout;

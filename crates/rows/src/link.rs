@@ -1,10 +1,14 @@
 //! One connection to a database, as the writer and the readers of a table see it: the seam between what is the same for every
 //! database and what is each one's own.
 //!
-//! A link belongs to one thread and blocks it. Nothing that a client sent is ever part of a statement's text.
+//! A link belongs to one task, on the event loop on which it was made; SQLite's blocks its thread, which is then one of its own.
+//! Nothing that a client sent is ever part of a statement's text.
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
+
+use crate::budget::Ticks;
 use crate::cell::Cell;
 use crate::error::Error;
 use crate::layout::{Described, Layout, Row};
@@ -45,9 +49,13 @@ pub(crate) struct Bounds {
 }
 
 /// How to reach a database.
+#[async_trait]
 pub(crate) trait Dialect: Send + Sync {
-    /// A new connection, within the settings' timeout.
-    fn connect(&self, writes: bool) -> Result<Box<dyn Link>, Error>;
+    /// A new connection, within the settings' timeout. Its deadlines are those of `ticks`, or the runtime's timers'.
+    async fn connect(&self, ticks: Option<&Arc<Ticks>>) -> Result<Box<dyn Link>, Error>;
+
+    /// Whether its links leave their thread to others while they wait.
+    fn shares_a_thread(&self) -> bool;
 
     /// Rows whose keys are all new can be written without looking, and none but rows with these keys are touched.
     fn upserts(&self, layout: &Layout) -> bool;
@@ -58,59 +66,60 @@ pub(crate) trait Dialect: Send + Sync {
 }
 
 /// A connection. Statements are within a transaction between `begin` and `commit` or `rollback`, else each is one.
+#[async_trait]
 pub(crate) trait Link: Send {
     /// What the database says of the table; where the database is ours to create, it is created first.
-    fn describe(&mut self) -> Result<Described, Fault>;
+    async fn describe(&mut self) -> Result<Described, Fault>;
 
     /// What is asked from now on is asked of this mapping.
     fn prepare(&mut self, layout: &Arc<Layout>);
 
     /// Whether the connection still stands.
-    fn check(&mut self) -> Result<(), Fault>;
+    async fn check(&mut self) -> Result<(), Fault>;
 
     /// The rows that have one of these keys, locked against other writers until the transaction ends if `lock`.
-    fn read(&mut self, keys: &[Vec<Cell>], lock: bool) -> Result<Vec<Row>, Fault>;
+    async fn read(&mut self, keys: &[Vec<Cell>], lock: bool) -> Result<Vec<Row>, Fault>;
 
     /// The rows of a range, in order, that are not expired.
-    fn range(&mut self, bounds: &Bounds) -> Result<Vec<Row>, Fault>;
+    async fn range(&mut self, bounds: &Bounds) -> Result<Vec<Row>, Fault>;
 
     /// Begins a transaction.
-    fn begin(&mut self) -> Result<(), Fault>;
+    async fn begin(&mut self) -> Result<(), Fault>;
 
     /// Adds rows; a key that exists is a [`Fault::Conflict`].
-    fn insert(&mut self, rows: &[Row]) -> Result<(), Fault>;
+    async fn insert(&mut self, rows: &[Row]) -> Result<(), Fault>;
 
     /// Changes rows that are there.
-    fn update(&mut self, rows: &[Row]) -> Result<(), Fault>;
+    async fn update(&mut self, rows: &[Row]) -> Result<(), Fault>;
 
     /// Adds rows or changes those that are there, in one transaction of its own.
-    fn upsert(&mut self, rows: &[Row]) -> Result<(), Fault>;
+    async fn upsert(&mut self, rows: &[Row]) -> Result<(), Fault>;
 
     /// Takes rows away.
-    fn delete(&mut self, keys: &[Vec<Cell>]) -> Result<(), Fault>;
+    async fn delete(&mut self, keys: &[Vec<Cell>]) -> Result<(), Fault>;
 
     /// Takes up to `limit` rows away, those that expired by `expired_by` or any; how many.
-    fn purge(&mut self, limit: u32, expired_by: Option<i64>) -> Result<u64, Fault>;
+    async fn purge(&mut self, limit: u32, expired_by: Option<i64>) -> Result<u64, Fault>;
 
     /// Ends the transaction: it is in the database.
-    fn commit(&mut self) -> Result<(), Fault>;
+    async fn commit(&mut self) -> Result<(), Fault>;
 
     /// Ends the transaction: nothing of it happened.
-    fn rollback(&mut self) -> Result<(), Fault>;
+    async fn rollback(&mut self) -> Result<(), Fault>;
 
     /// Marks a point within the transaction.
-    fn mark(&mut self) -> Result<(), Fault>;
+    async fn mark(&mut self) -> Result<(), Fault>;
 
     /// Undoes what was done since the mark.
-    fn back_to_mark(&mut self) -> Result<(), Fault>;
+    async fn back_to_mark(&mut self) -> Result<(), Fault>;
 
     /// The database's number of this session, where changes are told with it.
-    fn session(&mut self) -> Result<Option<i64>, Fault> {
+    async fn session(&mut self) -> Result<Option<i64>, Fault> {
         Ok(None)
     }
 
     /// Whether another connection changed anything since this was last asked, where a connection can tell.
-    fn foreign_change(&mut self) -> Result<bool, Fault> {
+    async fn foreign_change(&mut self) -> Result<bool, Fault> {
         Ok(false)
     }
 }

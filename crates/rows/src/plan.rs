@@ -4,6 +4,7 @@
 //! The rows are locked while this is asked, or the changes do not depend on them, so that what it decides is so.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::cell::Cell;
@@ -14,7 +15,7 @@ use crate::op::{Done, Item, Mode, Op};
 /// Numbers for cas columns: no two the same, over restarts and several servers on one database.
 #[derive(Debug)]
 pub(crate) struct Stamps {
-    last: i64,
+    last: AtomicI64,
 }
 
 /// A stamp's lower bits tell servers apart, the upper ones are microseconds.
@@ -22,15 +23,20 @@ const SERVER_BITS: u32 = 10;
 
 impl Stamps {
     pub(crate) fn new(server: u16) -> Stamps {
-        Stamps { last: i64::from(server) & ((1 << SERVER_BITS) - 1) }
+        Stamps { last: AtomicI64::new(i64::from(server) & ((1 << SERVER_BITS) - 1)) }
     }
 
-    pub(crate) fn next(&mut self) -> i64 {
+    pub(crate) fn next(&self) -> i64 {
         let micros = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_micros());
-        let server = self.last & ((1 << SERVER_BITS) - 1);
-        let now = i64::try_from(micros << SERVER_BITS).unwrap_or(0) | server;
-        self.last = now.max(self.last + (1 << SERVER_BITS));
-        self.last
+        let next = |last: i64| {
+            let server = last & ((1 << SERVER_BITS) - 1);
+            let now = i64::try_from(micros << SERVER_BITS).unwrap_or(0) | server;
+            now.max(last + (1 << SERVER_BITS))
+        };
+        // A number that only has to be unlike all others.
+        match self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last))) {
+            Ok(last) | Err(last) => next(last),
+        }
     }
 }
 
@@ -69,7 +75,7 @@ impl Plan {
         ops: impl IntoIterator<Item = &'a Op>,
         found: Vec<Row>,
         now: i64,
-        stamps: &mut Stamps,
+        stamps: &Stamps,
     ) -> Plan {
         let mut slots: HashMap<Vec<u8>, Slot> = HashMap::with_capacity(found.len());
         for row in found {
@@ -112,7 +118,7 @@ impl Plan {
 struct Change<'a> {
     layout: &'a Layout,
     now: i64,
-    stamps: &'a mut Stamps,
+    stamps: &'a Stamps,
 }
 
 impl Change<'_> {
@@ -277,7 +283,7 @@ mod tests {
     }
 
     fn plan(ops: &[Op], found: Vec<Row>) -> Plan {
-        Plan::new(&layout(), ops, found, 1000, &mut Stamps::new(7))
+        Plan::new(&layout(), ops, found, 1000, &Stamps::new(7))
     }
 
     fn row(key: &str, value: &str, expiry: Option<i64>) -> Row {
@@ -345,7 +351,7 @@ mod tests {
 
     #[test]
     fn stamps_never_repeat() {
-        let (mut a, mut b) = (Stamps::new(1), Stamps::new(2));
+        let (a, b) = (Stamps::new(1), Stamps::new(2));
         let mut all: Vec<i64> = (0..1000).flat_map(|_| [a.next(), b.next()]).collect();
         all.sort_unstable();
         all.dedup();

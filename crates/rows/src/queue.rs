@@ -56,12 +56,11 @@ impl<T: Weighs> Queue<T> {
         Ok(())
     }
 
-    /// Waits for the first until `idle` is over, then takes up to `most`. Those who were answered `again` are likely to come again
-    /// at once: if they and those who wait already are more than one, waits for up to `gather` until that many are there. None:
-    /// closed and empty. Empty: idle.
-    pub(crate) fn take(&self, most: usize, again: usize, gather: Duration, idle: Option<Instant>) -> Option<Vec<T>> {
+    /// Waits for the first until `idle` is over, then for up to `gather` until as many are there as are `expected`, and takes up
+    /// to `most`. None: closed and empty. Empty: idle.
+    pub(crate) fn take(&self, most: usize, expected: usize, gather: Duration, idle: Option<Instant>) -> Option<Vec<T>> {
         let mut inner = self.lock();
-        let expected = (again + inner.waiting.len()).min(most);
+        let expected = expected.min(most);
         let asked_at = Instant::now();
         while inner.waiting.is_empty() {
             if inner.closed {
@@ -128,14 +127,13 @@ mod tests {
     }
 
     #[test]
-    fn those_who_were_answered_are_waited_for_beside_those_who_wait() {
+    fn as_many_are_waited_for_as_are_expected() {
         let queue = Queue::new(8, 100);
         for n in 0..3 {
             queue.push(n).unwrap();
         }
         std::thread::scope(|scope| {
-            // Whenever it begins: no more than five are taken.
-            let taken = scope.spawn(|| queue.take(5, 2, LONG, None));
+            let taken = scope.spawn(|| queue.take(8, 5, LONG, None));
             for n in 3..5 {
                 queue.push(n).unwrap();
             }

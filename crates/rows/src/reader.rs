@@ -5,41 +5,49 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::attached::Attached;
+use crate::cell::Cell;
+use crate::drive::Drive;
 use crate::error::Error;
 use crate::layout::{Layout, Row};
 use crate::link::{Bounds, Fault};
 use crate::op::{Item, Range};
 use crate::plan::item;
-use crate::shared::{Answer, Asked, Shared};
+use crate::shared::{Answer, Asked, Read, Shared};
 
 /// How many requests are read together at most.
 const REQUESTS_MAX: usize = 64;
 
 type Keys = (Vec<Vec<u8>>, Answer<Vec<Option<Item>>>);
 
-pub(crate) fn run(shared: Arc<Shared>) {
-    let mut attached = Attached::new(Arc::clone(&shared), false);
+pub(crate) fn run(shared: &Arc<Shared>, drive: &Drive) {
+    let mut attached = Attached::new(Arc::clone(shared), false, None);
     while let Some(jobs) = shared.reads.take(REQUESTS_MAX, 0, Duration::ZERO, None) {
-        let mut lookups: Vec<Keys> = Vec::new();
-        for job in jobs {
-            let late = job.since.elapsed() > shared.settings.timeout;
-            match job.what {
-                // Who asked may have gone meanwhile, and then nobody needs the answer.
-                Asked::Keys { answer, .. } if answer.is_closed() => {}
-                Asked::Keys { answer, .. } if late => drop(answer.send(Err(shared.overdue()))),
-                Asked::Range { answer, .. } if late => drop(answer.send(Err(shared.overdue()))),
-                Asked::Keys { keys, answer } => lookups.push((keys, answer)),
-                Asked::Range { range, answer } => drop(answer.send(self::range(&shared, &mut attached, &range))),
-            }
-        }
-        if !lookups.is_empty() {
-            look_up(&shared, &mut attached, lookups);
-        }
+        drive.wait(answer(shared, &mut attached, jobs));
     }
 }
 
-fn look_up(shared: &Shared, attached: &mut Attached, lookups: Vec<Keys>) {
-    let found = read(shared, attached, lookups.iter().flat_map(|(keys, _)| keys));
+/// Answers some requests.
+async fn answer(shared: &Shared, attached: &mut Attached, jobs: Vec<Read>) {
+    let mut lookups: Vec<Keys> = Vec::new();
+    for job in jobs {
+        let late = job.since.elapsed() > shared.settings.timeout;
+        match job.what {
+            // Who asked may have gone meanwhile, and then nobody needs the answer.
+            Asked::Keys { answer, .. } if answer.is_closed() => {}
+            Asked::Keys { answer, .. } if late => drop(answer.send(Err(shared.overdue()))),
+            Asked::Range { answer, .. } if late => drop(answer.send(Err(shared.overdue()))),
+            Asked::Keys { keys, answer } => lookups.push((keys, answer)),
+            Asked::Range { range, answer } => drop(answer.send(self::range(shared, attached, &range).await)),
+        }
+    }
+    if !lookups.is_empty() {
+        look_up(shared, attached, lookups).await;
+    }
+}
+
+async fn look_up(shared: &Shared, attached: &mut Attached, lookups: Vec<Keys>) {
+    let keys = lookups.iter().flat_map(|(keys, _)| keys).collect();
+    let found = read(shared, attached, keys).await;
     for (keys, answer) in lookups {
         let items = match &found {
             Ok(found) => Ok(keys.iter().map(|key| found.get(key).cloned()).collect()),
@@ -49,24 +57,21 @@ fn look_up(shared: &Shared, attached: &mut Attached, lookups: Vec<Keys>) {
     }
 }
 
-fn read<'a>(
+async fn read(
     shared: &Shared,
     attached: &mut Attached,
-    keys: impl Iterator<Item = &'a Vec<u8>>,
+    mut keys: Vec<&Vec<u8>>,
 ) -> Result<HashMap<Vec<u8>, Item>, Error> {
-    let mut keys: Vec<&Vec<u8>> = keys.collect();
     keys.sort_unstable();
     keys.dedup();
     shared.counters.keys_read.add(keys.len() as u64);
-    let (layout, rows) = again(shared, attached, |layout, attached| {
+    let (layout, rows) = again(shared, attached, |layout| {
         // A key that no row can have is not there.
         let cells: Vec<_> = keys.iter().filter_map(|key| layout.key_cells(key).ok()).collect();
-        if cells.is_empty() {
-            return Ok(Ok(Vec::new()));
-        }
-        shared.counters.lookups.add(1);
-        Ok(attached.link()?.read(&cells, false))
-    })?;
+        shared.counters.lookups.add(u64::from(!cells.is_empty()));
+        Ok(Look::Keys(cells))
+    })
+    .await?;
     let now = (shared.clock)();
     let found: HashMap<Vec<u8>, Item> = rows
         .iter()
@@ -77,9 +82,9 @@ fn read<'a>(
     Ok(found)
 }
 
-fn range(shared: &Shared, attached: &mut Attached, range: &Range) -> Result<Vec<(Vec<u8>, Item)>, Error> {
+async fn range(shared: &Shared, attached: &mut Attached, range: &Range) -> Result<Vec<(Vec<u8>, Item)>, Error> {
     shared.counters.ranges.add(1);
-    let (layout, rows) = again(shared, attached, |layout, attached| {
+    let (layout, rows) = again(shared, attached, |layout| {
         let [column] = &layout.key[..] else {
             return Err(Error::Client(format!("table {}: ranges need a key of one column", shared.settings.name)));
         };
@@ -91,25 +96,36 @@ fn range(shared: &Shared, attached: &mut Attached, range: &Range) -> Result<Vec<
             }
         };
         let (from, to) = (bound(&range.from)?, bound(&range.to)?);
-        let bounds = Bounds { from, to, limit: range.limit, now: (shared.clock)() };
-        Ok(attached.link()?.range(&bounds))
-    })?;
+        Ok(Look::Range(Bounds { from, to, limit: range.limit, now: (shared.clock)() }))
+    })
+    .await?;
     Ok(rows.iter().map(|row| (layout.key_bytes(&row.key), item(&layout, row))).collect())
 }
 
+/// What is looked for, as the table has it.
+enum Look {
+    Keys(Vec<Vec<Cell>>),
+    Range(Bounds),
+}
+
 /// Reads, and once more on a new connection when the old one turns out to be lost.
-fn again(
+async fn again(
     shared: &Shared,
     attached: &mut Attached,
-    mut read: impl FnMut(&Layout, &mut Attached) -> Result<Result<Vec<Row>, Fault>, Error>,
+    look: impl Fn(&Layout) -> Result<Look, Error>,
 ) -> Result<(Arc<Layout>, Vec<Row>), Error> {
     let began = Instant::now();
     loop {
-        attached.link()?;
+        let link = attached.link().await?;
         let Some(layout) = shared.layout.get() else {
             return Err(Error::Unreachable(format!("{}: it was not seen yet", shared.place())));
         };
-        match read(layout, attached)? {
+        let read = match look(layout)? {
+            Look::Keys(keys) if keys.is_empty() => Ok(Vec::new()),
+            Look::Keys(keys) => link.read(&keys, false).await,
+            Look::Range(bounds) => link.range(&bounds).await,
+        };
+        match read {
             Ok(rows) => return Ok((Arc::clone(layout), rows)),
             Err(fault) => {
                 let (lost, conflict) = (matches!(fault, Fault::Lost(_)), matches!(fault, Fault::Conflict(_)));

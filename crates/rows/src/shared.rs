@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::layout::{Described, Layout};
 use crate::link::{Dialect, Fault};
 use crate::op::{Done, Item, Op, Range};
+use crate::plan::Stamps;
 use crate::queue::{Queue, Weighs};
 use crate::settings::Settings;
 use crate::watch::Watchers;
@@ -27,6 +28,8 @@ pub(crate) struct Shared {
     pub(crate) reads: Queue<Read>,
     pub(crate) counters: Counters,
     pub(crate) watchers: Watchers,
+    /// Numbers for the cas column.
+    pub(crate) stamps: Stamps,
     pub(crate) closing: Closing,
 }
 

@@ -12,9 +12,11 @@ use tokio::sync::oneshot;
 
 use crate::attached::Attached;
 use crate::dialect;
+use crate::drive::Drive;
 use crate::error::Error;
 use crate::layout::Layout;
 use crate::op::{Done, Item, Op, Range};
+use crate::plan::Stamps;
 use crate::queue::Queue;
 use crate::reader;
 use crate::settings::{Engine, Settings};
@@ -51,6 +53,8 @@ impl Table {
         if settings.database.engine() == Engine::Sqlite {
             watchers.set_poll(POLL);
         }
+        // Any number will do that another server is unlikely to have.
+        let server = u16::try_from(RandomState::new().hash_one(std::process::id()) & 0x3ff).unwrap_or(0);
         let shared = Arc::new(Shared {
             settings,
             dialect,
@@ -60,16 +64,16 @@ impl Table {
             reads: Queue::new(WAITING_MAX, WAITING_BYTES_MAX),
             counters: Counters::default(),
             watchers,
+            stamps: Stamps::new(server),
             closing: Closing::default(),
         });
-        // Any number will do that another server is unlikely to have.
-        let server = u16::try_from(RandomState::new().hash_one(std::process::id()) & 0x3ff).unwrap_or(0);
-        let writer = Writer::new(Arc::clone(&shared), server);
         let table = Table { shared, threads: Mutex::default() };
-        table.spawn("write", move || writer.run())?;
+        let drive = table.drive()?;
+        let writer = Writer::new(Arc::clone(&table.shared));
+        table.spawn("write", move || writer.run(&drive))?;
         for _ in 0..readers {
-            let shared = Arc::clone(&table.shared);
-            table.spawn("read", move || reader::run(shared))?;
+            let (drive, shared) = (table.drive()?, Arc::clone(&table.shared));
+            table.spawn("read", move || reader::run(&shared, &drive))?;
         }
         Ok(table)
     }
@@ -89,7 +93,15 @@ impl Table {
     /// # Errors
     /// When the database cannot be reached, or the mapping does not fit the table.
     pub fn check(&self) -> Result<(), Error> {
-        Attached::new(Arc::clone(&self.shared), false).link().map(drop)
+        let drive = self.drive()?;
+        let seen = || drive.wait(async { Attached::new(Arc::clone(&self.shared), false, None).link().await.map(drop) });
+        // On a thread of its own, since the caller may be on an event loop.
+        let seen = std::thread::scope(|scope| scope.spawn(seen).join());
+        seen.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    fn drive(&self) -> Result<Drive, Error> {
+        Drive::new().map_err(|why| Error::Settings(format!("table {}: {why}", self.shared.settings.name)))
     }
 
     fn spawn(&self, does: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Error> {
@@ -186,18 +198,29 @@ impl Table {
     }
 
     fn answered<T>(&self, refused: bool, answered: oneshot::Receiver<Result<T, Error>>) -> Answered<T> {
-        if refused {
-            let mebibytes = WAITING_BYTES_MAX >> 20;
-            let why = format!("{}: {WAITING_MAX} requests or {mebibytes} MiB wait already", self.shared.place());
-            return Answered(Err(Some(Error::Full(why))));
-        }
-        Answered(Ok(answered))
+        if refused { Answered::refused(full(&self.shared)) } else { Answered::coming(answered) }
     }
+}
+
+/// Why nothing more is taken.
+fn full(shared: &Shared) -> Error {
+    let mebibytes = WAITING_BYTES_MAX >> 20;
+    Error::Full(format!("{}: {WAITING_MAX} requests or {mebibytes} MiB wait already", shared.place()))
 }
 
 /// An answer that is on its way.
 #[derive(Debug)]
 pub struct Answered<T>(Result<oneshot::Receiver<Result<T, Error>>, Option<Error>>);
+
+impl<T> Answered<T> {
+    pub(crate) fn coming(answered: oneshot::Receiver<Result<T, Error>>) -> Answered<T> {
+        Answered(Ok(answered))
+    }
+
+    pub(crate) fn refused(why: Error) -> Answered<T> {
+        Answered(Err(Some(why)))
+    }
+}
 
 impl<T> Future for Answered<T> {
     type Output = Result<T, Error>;

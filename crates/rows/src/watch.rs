@@ -5,7 +5,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
@@ -44,8 +44,8 @@ pub(crate) struct Watchers {
     /// The writer's connection tells, and how often it is asked.
     poll: Mutex<Option<Duration>>,
     broken: AtomicBool,
-    /// The database's number of the writer's session, and when it was last used.
-    session: Mutex<Option<(i64, Instant)>>,
+    /// The database's numbers of the sessions that write, and when each was last used.
+    sessions: Mutex<Vec<(i64, Instant)>>,
     /// In microseconds and one more; 0: none was seen.
     lag: AtomicI64,
     stamps: Mutex<(HashSet<i64>, VecDeque<i64>)>,
@@ -117,16 +117,28 @@ impl Watchers {
         Some(Duration::from_micros(micros))
     }
 
-    /// The session by which an own change is about to be made, if there is one whose changes can be told from others'.
-    pub(crate) fn set_session(&self, session: Option<i64>, now: Instant) {
-        *self.session.lock().unwrap_or_else(PoisonError::into_inner) = session.map(|session| (session, now));
+    /// An own change is about to be made by this session.
+    pub(crate) fn uses_session(&self, session: i64, now: Instant) {
+        let mut sessions = self.sessions();
+        match sessions.iter_mut().find(|(own, _)| *own == session) {
+            Some((_, used)) => *used = now,
+            None => sessions.push((session, now)),
+        }
     }
 
-    /// Whether it is the writer's own session. One that was not used for long may have ended unnoticed, and its number be
-    /// another's.
+    /// No own change will be made by this session any more.
+    pub(crate) fn ended_session(&self, session: i64) {
+        self.sessions().retain(|(own, _)| *own != session);
+    }
+
+    /// Whether it is an own session. One that was not used for long may have ended unnoticed, and its number be another's.
     pub(crate) fn is_own_session(&self, session: i64, now: Instant) -> bool {
-        let own = *self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        own.is_some_and(|(own, used)| own == session && now.saturating_duration_since(used) < OWN_FOR)
+        let is_it = |(own, used): &(i64, Instant)| *own == session && now.saturating_duration_since(*used) < OWN_FOR;
+        self.sessions().iter().any(is_it)
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, Vec<(i64, Instant)>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// To be called before a change with this number in its cas column can be heard of.
@@ -152,7 +164,7 @@ impl Watchers {
     /// Changes may have been missed, own ones among them: a number that is still waited for would hide the next change that
     /// leaves it as it is, and a session that has ended meanwhile the changes of whoever has its number now.
     pub(crate) fn forget_own(&self) {
-        *self.session.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.sessions().clear();
         let mut own = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
         own.0.clear();
         own.1.clear();
@@ -220,10 +232,13 @@ mod tests {
     fn a_session_is_own_while_it_is_used_and_until_changes_may_have_been_missed() {
         let (watchers, now) = (Watchers::default(), Instant::now());
         assert!(!watchers.is_own_session(0, now), "of none that is known");
-        watchers.set_session(Some(7), now);
-        assert!(watchers.is_own_session(7, now) && !watchers.is_own_session(8, now));
+        watchers.uses_session(7, now);
+        watchers.uses_session(9, now);
+        assert!(watchers.is_own_session(7, now) && watchers.is_own_session(9, now) && !watchers.is_own_session(8, now));
+        watchers.ended_session(9);
+        assert!(!watchers.is_own_session(9, now));
         assert!(!watchers.is_own_session(7, now + OWN_FOR), "the number may be another's");
-        watchers.set_session(Some(7), now + OWN_FOR);
+        watchers.uses_session(7, now + OWN_FOR);
         assert!(watchers.is_own_session(7, now + OWN_FOR));
         watchers.forget_own();
         assert!(!watchers.is_own_session(7, now + OWN_FOR));

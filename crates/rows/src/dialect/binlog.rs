@@ -18,8 +18,9 @@ use mysql_async::binlog::value::BinlogValue;
 use mysql_async::prelude::Queryable;
 use mysql_async::{BinlogStreamRequest, Conn, Opts};
 
-use super::{drive, mysql, settled};
+use super::{mysql, settled};
 use crate::cell::{Cell, Kind};
+use crate::drive;
 use crate::layout::Layout;
 use crate::shared::Shared;
 use crate::watch::Change;

@@ -1,7 +1,6 @@
 //! One file for each database; nothing outside them knows which one it is talking to.
 
 mod binlog;
-mod drive;
 mod mysql;
 pub(crate) mod notify;
 pub(crate) mod plugin;

@@ -10,11 +10,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Params, SslOpts, Statement, Value};
 
-use super::drive::Drive;
 use crate::authorities;
+use crate::budget::{Budget, Ticks};
 use crate::cell::{Cell, Column, Kind};
 use crate::error::Error;
 use crate::layout::{Described, Layout, Row};
@@ -70,14 +71,20 @@ pub(crate) fn opts(settings: &Settings) -> Result<OptsBuilder, Error> {
         .ssl_opts(ssl))
 }
 
+#[async_trait]
 impl Dialect for Mysql {
-    fn connect(&self, _writes: bool) -> Result<Box<dyn Link>, Error> {
+    async fn connect(&self, ticks: Option<&Arc<Ticks>>) -> Result<Box<dyn Link>, Error> {
         let away = |why: String| Error::Unreachable(format!("{}: cannot connect: {why}", self.settings.database));
-        let drive = Drive::new(self.budget).map_err(away)?;
+        let budget = Budget::new(self.budget, ticks);
         let opts = self.opts.clone();
-        let conn = drive.wait(async { Conn::new(opts).await.map_err(fault) }).map_err(|fault| away(fault.why()))?;
+        let conn = budget.within(async { Conn::new(opts).await.map_err(fault) }).await;
+        let conn = conn.map_err(|fault| away(fault.why()))?;
         let settings = self.settings.clone();
-        Ok(Box::new(MysqlLink { conn, drive, settings, prepared: HashMap::new(), layout: None }))
+        Ok(Box::new(MysqlLink { conn, budget, settings, prepared: HashMap::new(), layout: None }))
+    }
+
+    fn shares_a_thread(&self) -> bool {
+        true
     }
 
     fn upserts(&self, layout: &Layout) -> bool {
@@ -95,7 +102,7 @@ fn upserts(layout: &Layout) -> bool {
 
 struct MysqlLink {
     conn: Conn,
-    drive: Drive,
+    budget: Budget,
     settings: Settings,
     prepared: HashMap<Shape, Statement>,
     layout: Option<(Arc<Layout>, Statements)>,
@@ -107,44 +114,46 @@ impl MysqlLink {
         Ok(Arc::clone(layout))
     }
 
-    fn statement(&mut self, shape: Shape) -> Result<Statement, Fault> {
+    async fn statement(&mut self, shape: Shape) -> Result<Statement, Fault> {
         if let Some(statement) = self.prepared.get(&shape) {
             return Ok(statement.clone());
         }
         let (_, statements) = self.layout.as_ref().ok_or_else(no_mapping)?;
         let (conn, text) = (&mut self.conn, statements.text(shape));
-        let statement = self.drive.wait(async { conn.prep(text).await.map_err(fault) })?;
+        let statement = self.budget.within(async { conn.prep(text).await.map_err(fault) }).await?;
         self.prepared.insert(shape, statement.clone());
         Ok(statement)
     }
 
-    fn rows(&mut self, shape: Shape, values: Vec<Value>) -> Result<Vec<Row>, Fault> {
-        let (layout, statement) = (self.layout()?, self.statement(shape)?);
+    async fn rows(&mut self, shape: Shape, values: Vec<Value>) -> Result<Vec<Row>, Fault> {
+        let (layout, statement) = (self.layout()?, self.statement(shape).await?);
         let conn = &mut self.conn;
         let rows: Vec<mysql_async::Row> =
-            self.drive.wait(async { conn.exec(statement, Params::Positional(values)).await.map_err(fault) })?;
+            self.budget.within(async { conn.exec(statement, Params::Positional(values)).await.map_err(fault) }).await?;
         Ok(rows.into_iter().map(|row| layout.row(row.unwrap().into_iter().map(cell).collect())).collect())
     }
 
-    fn execute(&mut self, shape: Shape, values: Vec<Value>) -> Result<u64, Fault> {
-        let statement = self.statement(shape)?;
+    async fn execute(&mut self, shape: Shape, values: Vec<Value>) -> Result<u64, Fault> {
+        let statement = self.statement(shape).await?;
         let conn = &mut self.conn;
-        self.drive.wait(async { conn.exec_drop(statement, Params::Positional(values)).await.map_err(fault) })?;
+        self.budget
+            .within(async { conn.exec_drop(statement, Params::Positional(values)).await.map_err(fault) })
+            .await?;
         Ok(self.conn.affected_rows())
     }
 
-    fn say(&mut self, text: &str) -> Result<(), Fault> {
+    async fn say(&mut self, text: &str) -> Result<(), Fault> {
         let conn = &mut self.conn;
-        self.drive.wait(async { conn.query_drop(text).await.map_err(fault) })
+        self.budget.within(async { conn.query_drop(text).await.map_err(fault) }).await
     }
 
     /// One statement for as many rows as it may hold.
-    fn chunks(&mut self, rows: &[Row], shape: impl Fn(usize) -> Shape) -> Result<(), Fault> {
+    async fn chunks(&mut self, rows: &[Row], shape: impl Fn(usize) -> Shape) -> Result<(), Fault> {
         let layout = self.layout()?;
         for rows in rows.chunks(ROWS_MAX) {
             let cells = rows.iter().flat_map(|row| layout.cells(row));
             let values = cells.map(|cell| value(&cell)).collect();
-            self.execute(shape(rows.len()), values)?;
+            self.execute(shape(rows.len()), values).await?;
         }
         Ok(())
     }
@@ -162,34 +171,38 @@ fn upsert(rows: usize) -> Shape {
     Shape::Upsert { rows }
 }
 
+#[async_trait]
 impl Link for MysqlLink {
-    fn describe(&mut self) -> Result<Described, Fault> {
+    async fn describe(&mut self) -> Result<Described, Fault> {
         let (schema, table) = match self.settings.table.split_once('.') {
             Some((schema, table)) => (schema.to_owned(), table.to_owned()),
             None => (self.settings.database.database(), self.settings.table.clone()),
         };
         let conn = &mut self.conn;
-        let (columns, indexes) = self.drive.wait(async {
-            let columns: Vec<ColumnRow> = conn
-                .exec(
-                    "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_MAXIMUM_LENGTH, CHARACTER_OCTET_LENGTH, \
+        let (columns, indexes) = self
+            .budget
+            .within(async {
+                let columns: Vec<ColumnRow> = conn
+                    .exec(
+                        "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_MAXIMUM_LENGTH, CHARACTER_OCTET_LENGTH, \
                      IS_NULLABLE = 'YES', COLUMN_DEFAULT IS NOT NULL OR EXTRA LIKE '%auto_increment%' OR \
                      EXTRA LIKE '%GENERATED%', COLLATION_NAME FROM information_schema.COLUMNS \
                      WHERE TABLE_SCHEMA = ? AND TABLE_NAME = ? ORDER BY ORDINAL_POSITION",
-                    (&schema, &table),
-                )
-                .await
-                .map_err(fault)?;
-            let indexes: Vec<(String, Option<String>, Option<u64>)> = conn
-                .exec(
-                    "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS \
+                        (&schema, &table),
+                    )
+                    .await
+                    .map_err(fault)?;
+                let indexes: Vec<(String, Option<String>, Option<u64>)> = conn
+                    .exec(
+                        "SELECT INDEX_NAME, COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS \
                      WHERE TABLE_SCHEMA = ? AND TABLE_NAME = ? AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, SEQ_IN_INDEX",
-                    (&schema, &table),
-                )
-                .await
-                .map_err(fault)?;
-            Ok((columns, indexes))
-        })?;
+                        (&schema, &table),
+                    )
+                    .await
+                    .map_err(fault)?;
+                Ok((columns, indexes))
+            })
+            .await?;
         let (mut unique, mut further_unique) = (Vec::new(), false);
         for index in indexes.chunk_by(|a, b| a.0 == b.0) {
             let whole = index.iter().map(|(_, name, part)| name.clone().filter(|_| part.is_none()));
@@ -205,20 +218,20 @@ impl Link for MysqlLink {
         self.layout = Some((Arc::clone(layout), Statements::new(Quote::Back, layout)));
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    async fn check(&mut self) -> Result<(), Fault> {
         let conn = &mut self.conn;
-        self.drive.wait(async { conn.ping().await.map_err(fault) })
+        self.budget.within(async { conn.ping().await.map_err(fault) }).await
     }
 
-    fn read(&mut self, keys: &[Vec<Cell>], lock: bool) -> Result<Vec<Row>, Fault> {
+    async fn read(&mut self, keys: &[Vec<Cell>], lock: bool) -> Result<Vec<Row>, Fault> {
         let mut rows = Vec::with_capacity(keys.len());
         for keys in keys.chunks(ROWS_MAX) {
-            rows.append(&mut self.rows(Shape::Select { rows: keys.len(), lock }, values(keys))?);
+            rows.append(&mut self.rows(Shape::Select { rows: keys.len(), lock }, values(keys)).await?);
         }
         Ok(rows)
     }
 
-    fn range(&mut self, bounds: &Bounds) -> Result<Vec<Row>, Fault> {
+    async fn range(&mut self, bounds: &Bounds) -> Result<Vec<Row>, Fault> {
         let mut values: Vec<Value> =
             [&bounds.from, &bounds.to].into_iter().flatten().map(|(cell, _)| value(cell)).collect();
         if self.layout()?.expiry.is_some() {
@@ -226,72 +239,72 @@ impl Link for MysqlLink {
         }
         values.push(bounds.limit.into());
         let inclusive = |bound: &Option<(Cell, bool)>| bound.as_ref().map(|(_, inclusive)| *inclusive);
-        self.rows(Shape::Range { from: inclusive(&bounds.from), to: inclusive(&bounds.to) }, values)
+        self.rows(Shape::Range { from: inclusive(&bounds.from), to: inclusive(&bounds.to) }, values).await
     }
 
-    fn begin(&mut self) -> Result<(), Fault> {
-        self.say("BEGIN")
+    async fn begin(&mut self) -> Result<(), Fault> {
+        self.say("BEGIN").await
     }
 
-    fn insert(&mut self, rows: &[Row]) -> Result<(), Fault> {
-        self.chunks(rows, insert)
+    async fn insert(&mut self, rows: &[Row]) -> Result<(), Fault> {
+        self.chunks(rows, insert).await
     }
 
-    fn update(&mut self, rows: &[Row]) -> Result<(), Fault> {
+    async fn update(&mut self, rows: &[Row]) -> Result<(), Fault> {
         let layout = self.layout()?;
         if rows.len() > 1 && upserts(&layout) {
-            return self.chunks(rows, upsert);
+            return self.chunks(rows, upsert).await;
         }
         for row in rows {
             let mut values: Vec<Value> = layout.cells(row).map(|cell| value(&cell)).collect();
             values.rotate_left(layout.key.len());
-            self.execute(Shape::Update, values)?;
+            self.execute(Shape::Update, values).await?;
         }
         Ok(())
     }
 
-    fn upsert(&mut self, rows: &[Row]) -> Result<(), Fault> {
+    async fn upsert(&mut self, rows: &[Row]) -> Result<(), Fault> {
         if rows.len() <= ROWS_MAX {
-            return self.chunks(rows, upsert);
+            return self.chunks(rows, upsert).await;
         }
-        self.begin()?;
-        match self.chunks(rows, upsert) {
-            Ok(()) => self.commit(),
+        self.begin().await?;
+        match self.chunks(rows, upsert).await {
+            Ok(()) => self.commit().await,
             Err(fault) => {
                 if matches!(fault, Fault::Row(_) | Fault::Refused(_) | Fault::Conflict(_)) {
-                    self.rollback()?;
+                    self.rollback().await?;
                 }
                 Err(fault)
             }
         }
     }
 
-    fn delete(&mut self, keys: &[Vec<Cell>]) -> Result<(), Fault> {
+    async fn delete(&mut self, keys: &[Vec<Cell>]) -> Result<(), Fault> {
         for keys in keys.chunks(ROWS_MAX) {
-            self.execute(Shape::Delete { rows: keys.len() }, values(keys))?;
+            self.execute(Shape::Delete { rows: keys.len() }, values(keys)).await?;
         }
         Ok(())
     }
 
-    fn purge(&mut self, limit: u32, expired_by: Option<i64>) -> Result<u64, Fault> {
+    async fn purge(&mut self, limit: u32, expired_by: Option<i64>) -> Result<u64, Fault> {
         let values = expired_by.map(Value::from).into_iter().chain([limit.into()]).collect();
-        self.execute(Shape::Purge { expired: expired_by.is_some() }, values)
+        self.execute(Shape::Purge { expired: expired_by.is_some() }, values).await
     }
 
-    fn commit(&mut self) -> Result<(), Fault> {
-        self.say("COMMIT")
+    async fn commit(&mut self) -> Result<(), Fault> {
+        self.say("COMMIT").await
     }
 
-    fn rollback(&mut self) -> Result<(), Fault> {
-        self.say("ROLLBACK")
+    async fn rollback(&mut self) -> Result<(), Fault> {
+        self.say("ROLLBACK").await
     }
 
-    fn mark(&mut self) -> Result<(), Fault> {
-        self.say("SAVEPOINT nuthatch")
+    async fn mark(&mut self) -> Result<(), Fault> {
+        self.say("SAVEPOINT nuthatch").await
     }
 
-    fn back_to_mark(&mut self) -> Result<(), Fault> {
-        self.say("ROLLBACK TO SAVEPOINT nuthatch")
+    async fn back_to_mark(&mut self) -> Result<(), Fault> {
+        self.say("ROLLBACK TO SAVEPOINT nuthatch").await
     }
 }
 

@@ -13,8 +13,8 @@ use tokio::sync::mpsc;
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Notification};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::drive;
 use crate::cell::Kind;
+use crate::drive;
 use crate::layout::Layout;
 use crate::settings::Settings;
 use crate::shared::Shared;

@@ -9,8 +9,9 @@ use std::time::Duration;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts};
 
-use super::drive::Drive;
 use super::mysql;
+use crate::budget::Budget;
+use crate::drive::Drive;
 use crate::error::Error;
 use crate::link::Fault;
 use crate::settings::{Database, Engine, Settings};
@@ -50,8 +51,8 @@ pub fn import(database: &Database) -> Result<String, Error> {
     let settings = Settings::new("import", database.clone(), "innodb_memcache.containers", &["name"], &["name"]);
     let opts = Opts::from(mysql::opts(&settings)?);
     let away = |why: String| Error::Unreachable(format!("{database}: {why}"));
-    let drive = Drive::new(Duration::from_secs(10)).map_err(away)?;
-    let read = drive.wait(async {
+    let (drive, budget) = (Drive::new().map_err(away)?, Budget::new(Duration::from_secs(10), None));
+    let read = drive.wait(budget.within(async {
         let mut conn = Conn::new(opts).await.map_err(mysql::fault)?;
         let containers: Vec<mysql_async::Row> = conn
             .query(
@@ -72,7 +73,7 @@ pub fn import(database: &Database) -> Result<String, Error> {
             .await
             .unwrap_or_default();
         Ok((containers, policies, separator))
-    });
+    }));
     let (containers, policies, separator) = read.map_err(|fault| match fault {
         Fault::Row(why) | Fault::Conflict(why) | Fault::Refused(why) => Error::Refused(format!("{database}: {why}")),
         Fault::Overdue(why) | Fault::Lost(why) => away(why),

@@ -11,14 +11,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use rustls::ClientConfig;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::drive::Drive;
 use crate::authorities;
+use crate::budget::{Budget, Ticks};
 use crate::cell::{Cell, Column, Kind};
 use crate::error::Error;
 use crate::layout::{Described, Layout, Row};
@@ -79,12 +80,13 @@ pub(crate) fn config(settings: &Settings) -> Result<(Config, Option<MakeRustlsCo
     Ok((config, tls))
 }
 
+#[async_trait]
 impl Dialect for Postgres {
-    fn connect(&self, _writes: bool) -> Result<Box<dyn Link>, Error> {
+    async fn connect(&self, ticks: Option<&Arc<Ticks>>) -> Result<Box<dyn Link>, Error> {
         let away = |why: String| Error::Unreachable(format!("{}: cannot connect: {why}", self.settings.database));
-        let drive = Drive::new(self.budget).map_err(away)?;
-        let client = drive.wait(async {
-            // The connection's own task does all input and output, whenever this thread waits.
+        let budget = Budget::new(self.budget, ticks);
+        let client = budget.within(async {
+            // The connection's own task does all input and output, whenever the event loop runs.
             Ok(match &self.tls {
                 None => {
                     let (client, connection) = self.config.connect(NoTls).await.map_err(fault)?;
@@ -98,9 +100,13 @@ impl Dialect for Postgres {
                 }
             })
         });
-        let client = client.map_err(|fault| away(fault.why()))?;
+        let client = client.await.map_err(|fault| away(fault.why()))?;
         let settings = self.settings.clone();
-        Ok(Box::new(PostgresLink { client, drive, settings, prepared: HashMap::new(), layout: None }))
+        Ok(Box::new(PostgresLink { client, budget, settings, prepared: HashMap::new(), layout: None }))
+    }
+
+    fn shares_a_thread(&self) -> bool {
+        true
     }
 
     fn upserts(&self, layout: &Layout) -> bool {
@@ -115,7 +121,7 @@ impl Dialect for Postgres {
 
 struct PostgresLink {
     client: Client,
-    drive: Drive,
+    budget: Budget,
     settings: Settings,
     prepared: HashMap<Arc<str>, Statement>,
     layout: Option<(Arc<Layout>, Arc<Texts>)>,
@@ -248,7 +254,7 @@ fn narrow(column: &Column) -> &'static str {
 }
 
 /// A parameter that is the cells of one column as an array.
-fn parameter(column: &Column, cells: &[&Cell]) -> Box<dyn ToSql + Sync> {
+fn parameter(column: &Column, cells: &[&Cell]) -> Box<dyn ToSql + Send + Sync> {
     match column.kind {
         Kind::Integer { .. } => Box::new(cells.iter().map(|cell| cell.number::<i64>()).collect::<Vec<_>>()),
         Kind::Binary { .. } => Box::new(cells.iter().map(|cell| bytes(cell)).collect::<Vec<_>>()),
@@ -257,7 +263,7 @@ fn parameter(column: &Column, cells: &[&Cell]) -> Box<dyn ToSql + Sync> {
 }
 
 /// A parameter that is one cell.
-fn single(column: &Column, cell: &Cell) -> Box<dyn ToSql + Sync> {
+fn single(column: &Column, cell: &Cell) -> Box<dyn ToSql + Send + Sync> {
     match column.kind {
         Kind::Integer { .. } => Box::new(cell.number::<i64>()),
         Kind::Binary { .. } => Box::new(bytes(cell)),
@@ -274,27 +280,27 @@ fn text(cell: &Cell) -> Option<String> {
     bytes(cell).and_then(|bytes| String::from_utf8(bytes).ok())
 }
 
-type Parameters = Vec<Box<dyn ToSql + Sync>>;
+type Parameters = Vec<Box<dyn ToSql + Send + Sync>>;
 
 impl PostgresLink {
     fn ready(&self) -> Result<(Arc<Layout>, Arc<Texts>), Fault> {
         self.layout.clone().ok_or_else(|| Fault::Refused("no mapping yet".to_owned()))
     }
 
-    fn statement(&mut self, text: &Arc<str>) -> Result<Statement, Fault> {
+    async fn statement(&mut self, text: &Arc<str>) -> Result<Statement, Fault> {
         if let Some(statement) = self.prepared.get(text) {
             return Ok(statement.clone());
         }
         let client = &self.client;
-        let statement = self.drive.wait(async { client.prepare(text).await.map_err(fault) })?;
+        let statement = self.budget.within(async { client.prepare(text).await.map_err(fault) }).await?;
         self.prepared.insert(Arc::clone(text), statement.clone());
         Ok(statement)
     }
 
-    fn rows(&mut self, layout: &Layout, text: &Arc<str>, parameters: &Parameters) -> Result<Vec<Row>, Fault> {
-        let statement = self.statement(text)?;
+    async fn rows(&mut self, layout: &Layout, text: &Arc<str>, parameters: &Parameters) -> Result<Vec<Row>, Fault> {
+        let statement = self.statement(text).await?;
         let (client, borrowed) = (&self.client, borrow(parameters));
-        let rows = self.drive.wait(async { client.query(&statement, &borrowed).await.map_err(fault) })?;
+        let rows = self.budget.within(async { client.query(&statement, &borrowed).await.map_err(fault) }).await?;
         let columns: Vec<&Column> = layout.columns().collect();
         rows.iter()
             .map(|row| {
@@ -304,30 +310,30 @@ impl PostgresLink {
             .collect()
     }
 
-    fn execute(&mut self, text: &Arc<str>, parameters: &Parameters) -> Result<u64, Fault> {
-        let statement = self.statement(text)?;
+    async fn execute(&mut self, text: &Arc<str>, parameters: &Parameters) -> Result<u64, Fault> {
+        let statement = self.statement(text).await?;
         let (client, borrowed) = (&self.client, borrow(parameters));
-        self.drive.wait(async { client.execute(&statement, &borrowed).await.map_err(fault) })
+        self.budget.within(async { client.execute(&statement, &borrowed).await.map_err(fault) }).await
     }
 
-    fn say(&mut self, text: &str) -> Result<(), Fault> {
+    async fn say(&mut self, text: &str) -> Result<(), Fault> {
         let client = &self.client;
-        self.drive.wait(async { client.batch_execute(text).await.map_err(fault) })
+        self.budget.within(async { client.batch_execute(text).await.map_err(fault) }).await
     }
 
-    fn write(&mut self, text: &Arc<str>, layout: &Layout, rows: &[Row]) -> Result<(), Fault> {
+    async fn write(&mut self, text: &Arc<str>, layout: &Layout, rows: &[Row]) -> Result<(), Fault> {
         let rows: Vec<Vec<Cow<'_, Cell>>> = rows.iter().map(|row| layout.cells(row).collect()).collect();
         let column = |(n, column): (usize, &Column)| {
             let cells: Vec<&Cell> = rows.iter().map(|row| row[n].as_ref()).collect();
             parameter(column, &cells)
         };
         let parameters = layout.columns().enumerate().map(column).collect();
-        self.execute(text, &parameters).map(drop)
+        self.execute(text, &parameters).await.map(drop)
     }
 }
 
 fn borrow(parameters: &Parameters) -> Vec<&(dyn ToSql + Sync)> {
-    parameters.iter().map(|parameter| &**parameter).collect()
+    parameters.iter().map(|parameter| &**parameter as &(dyn ToSql + Sync)).collect()
 }
 
 fn keys(layout: &Layout, keys: &[Vec<Cell>]) -> Parameters {
@@ -343,13 +349,14 @@ fn cell(row: &tokio_postgres::Row, n: usize, column: &Column) -> Result<Cell, to
     })
 }
 
+#[async_trait]
 impl Link for PostgresLink {
-    fn describe(&mut self) -> Result<Described, Fault> {
+    async fn describe(&mut self) -> Result<Described, Fault> {
         let parts = self.settings.table.splitn(2, '.').map(|part| Quote::Double.name(part));
         let table = parts.collect::<Vec<_>>().join(".");
         let client = &self.client;
         let table: [&(dyn ToSql + Sync); 1] = [&table];
-        let (columns, indexes) = self.drive.wait(async {
+        let (columns, indexes) = self.budget.within(async {
             let columns = client.query(
                 "SELECT a.attname::text, t.typname::text, a.atttypmod, a.attnotnull, \
                  a.atthasdef OR a.attidentity <> '', c.collname::text, coalesce(c.collisdeterministic, true) \
@@ -366,7 +373,7 @@ impl Link for PostgresLink {
                 &table,
             );
             Ok((columns, indexes.await.map_err(fault)?))
-        })?;
+        }).await?;
         let columns = columns.iter().map(describe_column).collect::<Result<_, _>>().map_err(fault)?;
         let (mut unique, mut further_unique) = (Vec::new(), false);
         for index in &indexes {
@@ -383,16 +390,16 @@ impl Link for PostgresLink {
         self.layout = Some((Arc::clone(layout), Arc::new(Texts::new(layout))));
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
-        self.say("")
+    async fn check(&mut self) -> Result<(), Fault> {
+        self.say("").await
     }
 
-    fn read(&mut self, wanted: &[Vec<Cell>], lock: bool) -> Result<Vec<Row>, Fault> {
+    async fn read(&mut self, wanted: &[Vec<Cell>], lock: bool) -> Result<Vec<Row>, Fault> {
         let (layout, texts) = self.ready()?;
-        self.rows(&layout, &texts.select[usize::from(lock)], &keys(&layout, wanted))
+        self.rows(&layout, &texts.select[usize::from(lock)], &keys(&layout, wanted)).await
     }
 
-    fn range(&mut self, bounds: &Bounds) -> Result<Vec<Row>, Fault> {
+    async fn range(&mut self, bounds: &Bounds) -> Result<Vec<Row>, Fault> {
         let (layout, texts) = self.ready()?;
         let sign =
             |bound: &Option<(Cell, bool)>| bound.as_ref().map_or(0, |(_, inclusive)| 1 + usize::from(*inclusive));
@@ -402,66 +409,67 @@ impl Link for PostgresLink {
             parameters.push(Box::new(bounds.now));
         }
         parameters.push(Box::new(i64::from(bounds.limit)));
-        self.rows(&layout, &texts.ranges[sign(&bounds.from) * 3 + sign(&bounds.to)], &parameters)
+        self.rows(&layout, &texts.ranges[sign(&bounds.from) * 3 + sign(&bounds.to)], &parameters).await
     }
 
-    fn begin(&mut self) -> Result<(), Fault> {
-        self.say("BEGIN ISOLATION LEVEL READ COMMITTED")
+    async fn begin(&mut self) -> Result<(), Fault> {
+        self.say("BEGIN ISOLATION LEVEL READ COMMITTED").await
     }
 
-    fn insert(&mut self, rows: &[Row]) -> Result<(), Fault> {
+    async fn insert(&mut self, rows: &[Row]) -> Result<(), Fault> {
         let (layout, texts) = self.ready()?;
-        self.write(&texts.insert, &layout, rows)
+        self.write(&texts.insert, &layout, rows).await
     }
 
-    fn update(&mut self, rows: &[Row]) -> Result<(), Fault> {
+    async fn update(&mut self, rows: &[Row]) -> Result<(), Fault> {
         let (layout, texts) = self.ready()?;
-        self.write(&texts.update, &layout, rows)
+        self.write(&texts.update, &layout, rows).await
     }
 
-    fn upsert(&mut self, rows: &[Row]) -> Result<(), Fault> {
+    async fn upsert(&mut self, rows: &[Row]) -> Result<(), Fault> {
         let (layout, texts) = self.ready()?;
         if let [row] = rows {
             let cells = layout.cells(row);
             let parameters = layout.columns().zip(cells).map(|(column, cell)| single(column, &cell)).collect();
-            return self.execute(&texts.upsert_one, &parameters).map(drop);
+            return self.execute(&texts.upsert_one, &parameters).await.map(drop);
         }
-        self.write(&texts.upsert, &layout, rows)
+        self.write(&texts.upsert, &layout, rows).await
     }
 
-    fn delete(&mut self, gone: &[Vec<Cell>]) -> Result<(), Fault> {
+    async fn delete(&mut self, gone: &[Vec<Cell>]) -> Result<(), Fault> {
         let (layout, texts) = self.ready()?;
-        self.execute(&texts.delete, &keys(&layout, gone)).map(drop)
+        self.execute(&texts.delete, &keys(&layout, gone)).await.map(drop)
     }
 
-    fn purge(&mut self, limit: u32, expired_by: Option<i64>) -> Result<u64, Fault> {
+    async fn purge(&mut self, limit: u32, expired_by: Option<i64>) -> Result<u64, Fault> {
         let (_, texts) = self.ready()?;
         let mut parameters: Parameters =
-            expired_by.map(|now| Box::new(now) as Box<dyn ToSql + Sync>).into_iter().collect();
+            expired_by.map(|now| Box::new(now) as Box<dyn ToSql + Send + Sync>).into_iter().collect();
         parameters.push(Box::new(i64::from(limit)));
-        self.execute(&texts.purge[usize::from(expired_by.is_some())], &parameters)
+        self.execute(&texts.purge[usize::from(expired_by.is_some())], &parameters).await
     }
 
-    fn commit(&mut self) -> Result<(), Fault> {
-        self.say("COMMIT")
+    async fn commit(&mut self) -> Result<(), Fault> {
+        self.say("COMMIT").await
     }
 
-    fn rollback(&mut self) -> Result<(), Fault> {
-        self.say("ROLLBACK")
+    async fn rollback(&mut self) -> Result<(), Fault> {
+        self.say("ROLLBACK").await
     }
 
-    fn session(&mut self) -> Result<Option<i64>, Fault> {
+    async fn session(&mut self) -> Result<Option<i64>, Fault> {
         let client = &self.client;
-        let row = self.drive.wait(async { client.query_one("SELECT pg_backend_pid()", &[]).await.map_err(fault) })?;
+        let row =
+            self.budget.within(async { client.query_one("SELECT pg_backend_pid()", &[]).await.map_err(fault) }).await?;
         Ok(Some(row.try_get::<_, i32>(0).map_err(fault)?.into()))
     }
 
-    fn mark(&mut self) -> Result<(), Fault> {
-        self.say("SAVEPOINT nuthatch")
+    async fn mark(&mut self) -> Result<(), Fault> {
+        self.say("SAVEPOINT nuthatch").await
     }
 
-    fn back_to_mark(&mut self) -> Result<(), Fault> {
-        self.say("ROLLBACK TO SAVEPOINT nuthatch")
+    async fn back_to_mark(&mut self) -> Result<(), Fault> {
+        self.say("ROLLBACK TO SAVEPOINT nuthatch").await
     }
 }
 

@@ -10,9 +10,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql, params_from_iter};
 
+use crate::budget::Ticks;
 use crate::cell::{Cell, Column, Kind};
 use crate::error::Error;
 use crate::layout::{Described, Layout, Row};
@@ -54,8 +56,9 @@ impl Sqlite {
     }
 }
 
+#[async_trait]
 impl Dialect for Sqlite {
-    fn connect(&self, _writes: bool) -> Result<Box<dyn Link>, Error> {
+    async fn connect(&self, _ticks: Option<&Arc<Ticks>>) -> Result<Box<dyn Link>, Error> {
         let place = self.path.display();
         if let Some(directory) = self.path.parent().filter(|directory| !directory.exists()) {
             fs::create_dir_all(directory)
@@ -73,6 +76,10 @@ impl Dialect for Sqlite {
             }
         };
         Ok(Box::new(SqliteLink { connection, layout: None, settings: self.settings.clone(), seen: None }))
+    }
+
+    fn shares_a_thread(&self) -> bool {
+        false
     }
 
     fn upserts(&self, layout: &Layout) -> bool {
@@ -258,8 +265,9 @@ impl SqliteLink {
     }
 }
 
+#[async_trait]
 impl Link for SqliteLink {
-    fn describe(&mut self) -> Result<Described, Fault> {
+    async fn describe(&mut self) -> Result<Described, Fault> {
         self.create()?;
         let mut columns = self.columns().map_err(fault)?;
         let (unique, further_unique) = self.indexes(&mut columns).map_err(fault)?;
@@ -270,11 +278,11 @@ impl Link for SqliteLink {
         self.layout = Some((Arc::clone(layout), Statements::new(Quote::Double, layout)));
     }
 
-    fn check(&mut self) -> Result<(), Fault> {
+    async fn check(&mut self) -> Result<(), Fault> {
         Ok(())
     }
 
-    fn read(&mut self, keys: &[Vec<Cell>], _lock: bool) -> Result<Vec<Row>, Fault> {
+    async fn read(&mut self, keys: &[Vec<Cell>], _lock: bool) -> Result<Vec<Row>, Fault> {
         let (layout, statements) = self.ready()?;
         let mut rows = Vec::with_capacity(keys.len());
         for keys in keys.chunks(KEYS_MAX) {
@@ -284,7 +292,7 @@ impl Link for SqliteLink {
         Ok(rows)
     }
 
-    fn range(&mut self, bounds: &Bounds) -> Result<Vec<Row>, Fault> {
+    async fn range(&mut self, bounds: &Bounds) -> Result<Vec<Row>, Fault> {
         let (layout, statements) = self.ready()?;
         let (now, limit) = (Cell::Int(bounds.now.into()), Cell::Int(bounds.limit.into()));
         let text = layout.key.first().is_some_and(is_text);
@@ -298,28 +306,28 @@ impl Link for SqliteLink {
         self.rows(&statements.range(inclusive(&bounds.from), inclusive(&bounds.to)), &bound)
     }
 
-    fn begin(&mut self) -> Result<(), Fault> {
+    async fn begin(&mut self) -> Result<(), Fault> {
         // The write lock at once: what is read in the transaction stays so.
         self.execute("BEGIN IMMEDIATE", &[]).map(drop)
     }
 
-    fn insert(&mut self, rows: &[Row]) -> Result<(), Fault> {
+    async fn insert(&mut self, rows: &[Row]) -> Result<(), Fault> {
         let (_, statements) = self.ready()?;
         self.each(&statements.insert(1), rows, false)
     }
 
-    fn update(&mut self, rows: &[Row]) -> Result<(), Fault> {
+    async fn update(&mut self, rows: &[Row]) -> Result<(), Fault> {
         let (_, statements) = self.ready()?;
         self.each(&statements.update(), rows, true)
     }
 
-    fn upsert(&mut self, rows: &[Row]) -> Result<(), Fault> {
+    async fn upsert(&mut self, rows: &[Row]) -> Result<(), Fault> {
         let (_, statements) = self.ready()?;
         let text = statements.upsert(1);
         if rows.len() == 1 {
             return self.each(&text, rows, false);
         }
-        self.begin()?;
+        self.begin().await?;
         let done = self.each(&text, rows, false).and_then(|()| self.execute("COMMIT", &[]).map(drop));
         if done.is_err() && !self.connection.is_autocommit() {
             let _ = self.execute("ROLLBACK", &[]);
@@ -327,7 +335,7 @@ impl Link for SqliteLink {
         done
     }
 
-    fn delete(&mut self, keys: &[Vec<Cell>]) -> Result<(), Fault> {
+    async fn delete(&mut self, keys: &[Vec<Cell>]) -> Result<(), Fault> {
         let (layout, statements) = self.ready()?;
         for keys in keys.chunks(KEYS_MAX) {
             self.execute(&statements.delete(keys.len()), &bind_keys(layout, keys))?;
@@ -335,33 +343,33 @@ impl Link for SqliteLink {
         Ok(())
     }
 
-    fn purge(&mut self, limit: u32, expired_by: Option<i64>) -> Result<u64, Fault> {
+    async fn purge(&mut self, limit: u32, expired_by: Option<i64>) -> Result<u64, Fault> {
         let (_, statements) = self.ready()?;
         let (now, limit) = (expired_by.map(|now| Cell::Int(now.into())), Cell::Int(limit.into()));
         let bound: Vec<Bound<'_>> = now.iter().chain([&limit]).map(|cell| Bound(cell, false)).collect();
         self.execute(&statements.purge(expired_by.is_some()), &bound).map(|rows| rows as u64)
     }
 
-    fn commit(&mut self) -> Result<(), Fault> {
+    async fn commit(&mut self) -> Result<(), Fault> {
         self.execute("COMMIT", &[]).map(drop)
     }
 
-    fn rollback(&mut self) -> Result<(), Fault> {
+    async fn rollback(&mut self) -> Result<(), Fault> {
         if self.connection.is_autocommit() {
             return Ok(());
         }
         self.execute("ROLLBACK", &[]).map(drop)
     }
 
-    fn mark(&mut self) -> Result<(), Fault> {
+    async fn mark(&mut self) -> Result<(), Fault> {
         self.execute("SAVEPOINT nuthatch", &[]).map(drop)
     }
 
-    fn back_to_mark(&mut self) -> Result<(), Fault> {
+    async fn back_to_mark(&mut self) -> Result<(), Fault> {
         self.execute("ROLLBACK TO nuthatch", &[]).map(drop)
     }
 
-    fn foreign_change(&mut self) -> Result<bool, Fault> {
+    async fn foreign_change(&mut self) -> Result<bool, Fault> {
         let mut statement = self.connection.prepare_cached("PRAGMA data_version").map_err(fault)?;
         let version: i64 = statement.query_row([], |row| row.get(0)).map_err(fault)?;
         // What happened before this connection was first asked is not known.
