@@ -14,19 +14,20 @@ use crate::attached::Attached;
 use crate::dialect;
 use crate::drive::Drive;
 use crate::error::Error;
+use crate::lane::Lane;
 use crate::layout::Layout;
 use crate::op::{Done, Item, Op, Range};
 use crate::plan::Stamps;
 use crate::queue::Queue;
 use crate::reader;
-use crate::settings::{Engine, Settings};
+use crate::settings::{Commit, Engine, Settings};
 use crate::shared::{Asked, Clock, Closing, Counters, Read, Shared, Stats, Write};
 use crate::watch::{self, Listener, Watchers};
 use crate::writer::Writer;
 
 /// How many requests may wait for one table, and how many bytes they may have together.
-const WAITING_MAX: usize = 16 * 1024;
-const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
+pub(crate) const WAITING_MAX: usize = 16 * 1024;
+pub(crate) const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// How often SQLite is asked whether another process wrote.
 const POLL: Duration = Duration::from_millis(5);
@@ -158,6 +159,13 @@ impl Table {
         self.write(Write::Change { op, since: Instant::now(), answer }, answered)
     }
 
+    /// A way of its own to make changes, for the event loop that is running: no other thread has to wake up for them. None where
+    /// changes need a thread that may block, and where they are answered before their commit.
+    pub fn lane(&self) -> Option<Lane> {
+        let may = self.shared.dialect.shares_a_thread() && self.shared.settings.commit == Commit::Durable;
+        may.then(|| Lane::open(&self.shared))
+    }
+
     /// Deletes every row of the table, in small batches; how many.
     pub fn flush(&self) -> Answered<u64> {
         let (answer, answered) = oneshot::channel();
@@ -203,7 +211,7 @@ impl Table {
 }
 
 /// Why nothing more is taken.
-fn full(shared: &Shared) -> Error {
+pub(crate) fn full(shared: &Shared) -> Error {
     let mebibytes = WAITING_BYTES_MAX >> 20;
     Error::Full(format!("{}: {WAITING_MAX} requests or {mebibytes} MiB wait already", shared.place()))
 }

@@ -1,6 +1,8 @@
 //! Tables in MariaDB.
 
 mod common;
+#[path = "common/lanes.rs"]
+mod lanes;
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -20,6 +22,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| World {
 });
 
 for_every_database!(&WORLD);
+for_databases_with_lanes!(&WORLD);
 
 #[test]
 fn keys_that_a_collation_takes_as_equal_are_not_mixed_up() {

@@ -1,6 +1,8 @@
 //! Tables in PostgreSQL.
 
 mod common;
+#[path = "common/lanes.rs"]
+mod lanes;
 
 use std::sync::LazyLock;
 
@@ -14,6 +16,7 @@ static WORLD: LazyLock<World> =
     LazyLock::new(|| World { url: SERVER.url(), sql: Box::new(|text| SERVER.sql(text)), bytes: "BYTEA", quote: '"' });
 
 for_every_database!(&WORLD);
+for_databases_with_lanes!(&WORLD);
 
 #[test]
 fn fixed_length_and_small_columns_are_mapped() {

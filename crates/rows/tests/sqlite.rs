@@ -45,6 +45,11 @@ fn world() -> World {
 
 for_every_database!(&WORLD);
 
+#[test]
+fn what_runs_in_this_process_has_no_lane() {
+    assert!(open(&WORLD.full()).lane().is_none());
+}
+
 fn settings(dir: &TempDir) -> Settings {
     let database = Database::sqlite(&dir.path().join("new/birds.db")).expect("a path");
     let mut settings = Settings::new("birds", database, "birds", &["id"], &["name", "home"]);

@@ -109,7 +109,7 @@ pub(crate) fn value(table: &Table, key: &[u8]) -> Option<String> {
     get(table, key).map(|item| String::from_utf8(item.value).expect("text"))
 }
 
-fn store(key: &[u8], mode: Mode, value: &[u8]) -> Op {
+pub(crate) fn store(key: &[u8], mode: Mode, value: &[u8]) -> Op {
     Op::Store { key: key.to_vec(), mode, compare: None, flags: 0, expiry: None, value: value.to_vec(), vivify: None }
 }
 

@@ -6,16 +6,17 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use nuthatch_rows as rows;
-use nuthatch_rows::{Change, Table};
+use nuthatch_rows::{Answered, Change, LANE_CONNECTIONS, Lane, Table};
 
 use super::{
     Arith, Backend, Changes, Done, Fetched, Item, Key, Later, Life, Marks, Meta, MetaAnswer, MetaVerb, Op, Outcome,
     Ranged, Refusal, Store,
 };
+use crate::per_worker::PerWorker;
 use crate::settings::TableSettings;
 
 /// Asks a table's database whether it is there and the mapping fits; what the mapping gives up.
@@ -79,6 +80,8 @@ pub struct TableBackend {
     flush: bool,
     range_max: u32,
     names: Arc<Names>,
+    /// Ways of the workers' own to make changes.
+    lanes: PerWorker<Mutex<Option<Lane>>>,
 }
 
 /// Rows go by two names each, and whoever keeps copies has to hear of both.
@@ -142,6 +145,7 @@ impl TableBackend {
             flush,
             range_max: RANGE_MAX,
             names: Arc::new(Names::default()),
+            lanes: PerWorker::default(),
         }
     }
 
@@ -206,10 +210,30 @@ impl TableBackend {
         }
     }
 
-    fn change(&self, key: &[u8], op: impl FnOnce(Vec<u8>) -> rows::Op, answer: Answer) -> Later<Done> {
+    /// Has the calling worker's own connections make a change, where it may have some, or the table's thread.
+    fn write(&self, worker: usize, op: rows::Op) -> Answered<rows::Done> {
+        if (worker + 1) * LANE_CONNECTIONS > self.table.settings().writers {
+            return self.table.apply(op);
+        }
+        let mut lane = self.lanes.of(worker).lock().unwrap_or_else(PoisonError::into_inner);
+        // One whose worker has gone was another's of the same number.
+        if lane.as_ref().is_none_or(Lane::is_over) {
+            *lane = self.table.lane();
+        }
+        match &*lane {
+            Some(lane) => lane.apply(op),
+            None => self.table.apply(op),
+        }
+    }
+
+    fn lanes(&self) -> impl Iterator<Item = MutexGuard<'_, Option<Lane>>> {
+        self.lanes.iter().map(|(_, lane)| lane.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn change(&self, worker: usize, key: &[u8], op: impl FnOnce(Vec<u8>) -> rows::Op, answer: Answer) -> Later<Done> {
         let (key, longer) = self.key(key);
         let (names, other) = (Arc::clone(&self.names), self.other_name(key, longer));
-        let changed = self.table.apply(op(key.to_vec()));
+        let changed = self.write(worker, op(key.to_vec()));
         Box::pin(async move {
             let done = changed.await;
             if let Some(other) = other {
@@ -292,30 +316,32 @@ impl Backend for TableBackend {
         })
     }
 
-    fn apply(&self, _worker: usize, op: Op) -> Later<Done> {
+    fn apply(&self, worker: usize, op: Op) -> Later<Done> {
         match op {
             Op::Store(Store { key, mode, compare, flags, exptime, value }) => {
                 let (expiry, value) = (moment(exptime), value.to_vec());
                 let op = |key| rows::Op::Store { key, mode, compare, flags, expiry, value, vivify: None };
-                self.change(&key, op, Box::new(plain))
+                self.change(worker, &key, op, Box::new(plain))
             }
-            Op::Delete { key, compare } => self.change(&key, |key| rows::Op::Delete { key, compare }, Box::new(plain)),
+            Op::Delete { key, compare } => {
+                self.change(worker, &key, |key| rows::Op::Delete { key, compare }, Box::new(plain))
+            }
             Op::Arith(Arith { key, decrement, delta, initial, compare }) => {
                 let initial = initial.map(|(number, exptime)| (number, moment(exptime)));
                 let op = |key| rows::Op::Arith { key, delta, down: decrement, compare, initial, touch: None };
-                self.change(&key, op, Box::new(plain))
+                self.change(worker, &key, op, Box::new(plain))
             }
             Op::Touch { key, exptime } => {
-                self.change(&key, |key| rows::Op::Touch { key, expiry: moment(exptime) }, Box::new(plain))
+                self.change(worker, &key, |key| rows::Op::Touch { key, expiry: moment(exptime) }, Box::new(plain))
             }
             Op::GetAndTouch { key, exptime } => {
                 let answer = |done| match done {
                     rows::Done::Touched(found) => Ok(Outcome::Item(item(found, now()))),
                     other => plain(other),
                 };
-                self.change(&key, |key| rows::Op::Touch { key, expiry: moment(exptime) }, Box::new(answer))
+                self.change(worker, &key, |key| rows::Op::Touch { key, expiry: moment(exptime) }, Box::new(answer))
             }
-            Op::Meta(meta) => self.meta(&meta),
+            Op::Meta(meta) => self.meta(worker, &meta),
             // Rows have no prefixes and tags of their own. The copies of them have, and those are the tier's to forget.
             Op::ForgetPrefix(_) | Op::ForgetTag(_) => Box::pin(async { Ok(Outcome::Forgotten) }),
             Op::Flush { delay } => {
@@ -376,6 +402,11 @@ impl Backend for TableBackend {
         }))
     }
 
+    fn tick(&self) {
+        let now = Instant::now();
+        self.lanes().for_each(|lane| lane.iter().for_each(|lane| lane.tick(now)));
+    }
+
     fn counters(&self, show: &mut dyn FnMut(&str, &dyn fmt::Display)) {
         let stats = self.table.stats();
         for (name, number) in stats.each() {
@@ -383,7 +414,8 @@ impl Backend for TableBackend {
         }
         let each = stats.changes_committed as f64 / stats.commits.max(1) as f64;
         show("changes_per_commit", &format_args!("{each:.2}"));
-        show("waiting", &self.table.waiting());
+        let waiting = self.lanes().flat_map(|lane| lane.as_ref().map(Lane::waiting)).sum::<usize>();
+        show("waiting", &(self.table.waiting() + waiting));
         match self.table.stream_lag() {
             Some(lag) => show("stream_lag_ms", &lag.as_millis()),
             None => show("stream_lag_ms", &"unknown"),
@@ -402,7 +434,7 @@ impl Drop for Until {
 
 impl TableBackend {
     /// Meta commands with flags that the plain ones have no place for.
-    fn meta(&self, meta: &Meta) -> Later<Done> {
+    fn meta(&self, worker: usize, meta: &Meta) -> Later<Done> {
         let asked = MetaAsked::read(&meta.flags);
         let refuse = |why: &dyn fmt::Display| -> Later<Done> {
             let refusal = Refusal::no(format_args!("{}: {why}", self.name));
@@ -427,13 +459,13 @@ impl TableBackend {
                     rows::Done::Touched(found) => meta_item(&wanted, found),
                     _ => meta_answer(b"EN", Vec::new(), None),
                 };
-                self.change(&meta.key, |key| rows::Op::Touch { key, expiry }, Box::new(answer))
+                self.change(worker, &meta.key, |key| rows::Op::Touch { key, expiry }, Box::new(answer))
             }
-            MetaVerb::Set => self.meta_set(meta, &asked).unwrap_or_else(|why| refuse(&why)),
+            MetaVerb::Set => self.meta_set(worker, meta, &asked).unwrap_or_else(|why| refuse(&why)),
             MetaVerb::Delete => {
                 let compare = asked.number(b'C');
                 let answer = |done: rows::Done| meta_answer(code(&done), Vec::new(), None);
-                self.change(&meta.key, |key| rows::Op::Delete { key, compare }, Box::new(answer))
+                self.change(worker, &meta.key, |key| rows::Op::Delete { key, compare }, Box::new(answer))
             }
             MetaVerb::Arith => {
                 let initial = asked.signed(b'N').map(|exptime| (asked.number(b'J').unwrap_or(0), moment(exptime)));
@@ -449,13 +481,13 @@ impl TableBackend {
                     rows::Done::NonNumeric => Ok(Outcome::NonNumeric),
                     other => meta_answer(code(&other), Vec::new(), None),
                 };
-                self.change(&meta.key, op, Box::new(answer))
+                self.change(worker, &meta.key, op, Box::new(answer))
             }
             MetaVerb::Debug => refuse(&"me tells of items in memory, rows are none"),
         }
     }
 
-    fn meta_set(&self, meta: &Meta, asked: &MetaAsked<'_>) -> Result<Later<Done>, &'static str> {
+    fn meta_set(&self, worker: usize, meta: &Meta, asked: &MetaAsked<'_>) -> Result<Later<Done>, &'static str> {
         let mode = match asked.text(b'M').and_then(|mode| mode.first().map(u8::to_ascii_uppercase)) {
             None | Some(b'S') => rows::Mode::Set,
             Some(b'E') => rows::Mode::Add,
@@ -481,7 +513,7 @@ impl TableBackend {
             other => meta_answer(code(&other), Vec::new(), None),
         };
         let op = |key| rows::Op::Store { key, mode, compare, flags, expiry, value, vivify };
-        Ok(self.change(&meta.key, op, Box::new(answer)))
+        Ok(self.change(worker, &meta.key, op, Box::new(answer)))
     }
 }
 

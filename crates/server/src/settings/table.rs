@@ -241,10 +241,17 @@ pub(super) static KEYS: &[Knob<TableDraft>] = &[
     .default("|"),
     Knob::<TableDraft>::new(
         "readers",
-        "connections that read; one more writes",
+        "connections that read",
         Action::Integer { min: 1, max: 64, missing: None, set: |d, n| d.rows.readers = n as usize },
     )
     .default("2"),
+    Knob::<TableDraft>::new(
+        "writers",
+        "connections that write: up to two for each of the first workers; one more writes for all others, and alone for SQLite \
+         and with commit = \"relaxed\"",
+        Action::Integer { min: 0, max: 1024, missing: None, set: |d, n| d.rows.writers = n as usize },
+    )
+    .default("8"),
     Knob::<TableDraft>::new(
         "timeout",
         "how long a request may take in all; the database has half of it for a statement",
@@ -253,7 +260,7 @@ pub(super) static KEYS: &[Knob<TableDraft>] = &[
     .default("1s"),
     Knob::<TableDraft>::new(
         "gather",
-        "how long writes are waited for after a transaction of several; a write that comes alone never waits",
+        "where one connection writes: how long writes are waited for after a transaction of several; one that comes alone never waits",
         Action::Time { min: Duration::ZERO, set: |d, time| d.rows.gather = time },
     )
     .default("300us"),
