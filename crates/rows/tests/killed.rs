@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use nuthatch_rows::{Database, Done, Op, Settings, Table};
+use futures_util::future::join_all;
+use nuthatch_rows::{Answered, Database, Done, Op, Settings, Table};
 use nuthatch_testkit::database::Database as Server;
 use nuthatch_testkit::dice::Dice;
 
@@ -28,26 +29,38 @@ fn open(url: &str) -> Table {
     Table::open_checked(settings, Arc::new(|| 1_800_000_000)).expect("the table is there")
 }
 
-/// Writes keys until `stop`, telling of each that was acknowledged, and how many commits there were by then.
+/// Writes keys until `stop`, telling of each that was acknowledged, and how many commits there were by then: half of the clients on
+/// an event loop with a lane, where the database has lanes, the others by the table's thread.
 fn write(table: &Table, round: usize, stop: &AtomicBool, acknowledged: impl Fn(String, u64) + Sync) {
-    std::thread::scope(|scope| {
-        for client in 0..CLIENTS {
-            let acknowledged = &acknowledged;
-            scope.spawn(move || {
-                for n in 0.. {
-                    if stop.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    let key = format!("{round}-{client}-{n}");
-                    match wait(table.apply(Op::set(key.as_bytes(), key.as_bytes()))) {
-                        Ok(Done::Stored { .. }) => acknowledged(key, table.stats().commits),
-                        Ok(other) => panic!("{other:?}"),
-                        // The database is gone: nothing is claimed of this key.
-                        Err(_) => std::thread::sleep(Duration::from_millis(1)),
-                    }
-                }
-            });
+    let client = async |client: usize, apply: &dyn Fn(Op) -> Answered<Done>| {
+        for n in 0.. {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let key = format!("{round}-{client}-{n}");
+            match apply(Op::set(key.as_bytes(), key.as_bytes())).await {
+                Ok(Done::Stored { .. }) => acknowledged(key, table.stats().commits),
+                Ok(other) => panic!("{other:?}"),
+                // The database is gone: nothing is claimed of this key.
+                Err(_) => std::thread::sleep(Duration::from_millis(1)),
+            }
         }
+    };
+    std::thread::scope(|scope| {
+        for number in 0..CLIENTS / 2 {
+            scope.spawn(move || wait(client(number, &|op| table.apply(op))));
+        }
+        scope.spawn(move || {
+            let event_loop = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("an event loop");
+            event_loop.block_on(async {
+                let lane = table.lane();
+                let apply = |op| match &lane {
+                    Some(lane) => lane.apply(op),
+                    None => table.apply(op),
+                };
+                join_all((CLIENTS / 2..CLIENTS).map(|number| client(number, &apply))).await;
+            });
+        });
     });
 }
 

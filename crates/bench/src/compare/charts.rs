@@ -22,7 +22,7 @@ pub(super) fn class(who: Who) -> &'static str {
         Who::Bare | Who::Objects => "bare",
         Who::Redis | Who::Squid | Who::Ideal | Who::Text => "redis",
         Who::Direct => "direct",
-        Who::Floor => "floor",
+        Who::Floor | Who::Least => "floor",
         Who::Nginx => "memcached",
         Who::Varnish => "bare",
         Who::Twemproxy => "twemproxy",

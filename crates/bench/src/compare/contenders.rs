@@ -34,6 +34,8 @@ pub(crate) enum Who {
     Text,
     /// A round trip to a thread that has nothing to do.
     Floor,
+    /// A database, and a round trip before it: computed.
+    Least,
     /// Caches in front of a web site.
     Nginx,
     Varnish,
@@ -59,6 +61,7 @@ impl Who {
             Who::Direct => "S4 database",
             Who::Text => "S4 by text",
             Who::Floor => "round trip",
+            Who::Least => "S4 and a round trip",
             Who::Nginx => "nginx",
             Who::Varnish => "varnish",
             Who::Squid => "squid",
@@ -228,7 +231,7 @@ impl Contenders {
             Who::Twemproxy | Who::Router | Who::Tier | Who::Nginx | Who::Varnish | Who::Squid | Who::Ideal => {
                 unreachable!("what has a configuration file is started by `fronts` or `pages`")
             }
-            Who::Objects | Who::Aside | Who::Rows | Who::Direct | Who::Text | Who::Floor => {
+            Who::Objects | Who::Aside | Who::Rows | Who::Direct | Who::Text | Who::Floor | Who::Least => {
                 unreachable!("ways to records are several servers, started by `records`")
             }
         }

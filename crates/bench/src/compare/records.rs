@@ -151,7 +151,7 @@ fn on(
              S1 is a Nuthatch that has the records alone, S2 a memcached beside the database that clients fill and clear, S3 a \
              Nuthatch whose keys are rows, S4 the database alone, by prepared statements of the driver made for it, and by the texts of statements, \
              which is what the driver of the paper sent. The round trip is one to a thread that answers the same bytes and does nothing else: \
-             no cache in another process can take less. {said} The ways take turns, {TURNS_ALONE} each by one client and {TURNS} by {CLIENTS}.\n\n`rows.toml`:\n\n```toml\n{}```",
+             no cache in another process can take less, and with one client, no process before a database less than both together. {said} The ways take turns, {TURNS_ALONE} each by one client and {TURNS} by {CLIENTS}.\n\n`rows.toml`:\n\n```toml\n{}```",
             configuration(&Address::Unix("SOCKET".into()), "URL")
         ),
         WAYS.to_vec(),
@@ -177,14 +177,14 @@ fn on(
             let measured: Records =
                 bench.run(Place::Anywhere, &words(&address(&objects), &address(&aside), &address(&rows), url))?;
             table.command(format!("nuthatch bench {}", words("SOCKET1", "SOCKET2", "SOCKET3", "URL").join(" ")));
-            add(&mut table, &measured, name == "MariaDB");
+            add(&mut table, &measured, name);
         }
     }
     Ok(table)
 }
 
 /// Adds what was measured, and what it should be.
-fn add(table: &mut Table, measured: &Records, shares_commits: bool) {
+fn add(table: &mut Table, measured: &Records, database: &str) {
     let whose = |name: &str| match name {
         "objects" => Who::Objects,
         "aside" => Who::Aside,
@@ -196,7 +196,15 @@ fn add(table: &mut Table, measured: &Records, shares_commits: bool) {
     let alone = measured.clients == 1;
     let of = if alone { "1 client" } else { "32 clients" };
     let mut add = |act: &str, pick: fn(&Way) -> &Vec<f64>, ratios: &[(Who, Who, Option<f64>)]| {
-        let samples = || measured.ways.iter().map(|way| Rounds { who: whose(&way.name), rounds: pick(way).clone() });
+        let way = |name: &str| measured.ways.iter().find(|way| way.name == name).map(pick);
+        let least = way("direct").zip(way("floor")).map(|(direct, floor)| Rounds {
+            who: Who::Least,
+            rounds: direct.iter().zip(floor).map(|(direct, floor)| direct + floor).collect(),
+        });
+        let samples = || {
+            let all = measured.ways.iter().map(|way| Rounds { who: whose(&way.name), rounds: pick(way).clone() });
+            all.chain(least.clone())
+        };
         for &(who, to, bar) in ratios {
             let mut row = Row::new(&format!("{act}, {of}, {} records", measured.records), 1, samples().collect());
             row.bar = bar.map(Bar::AtMost);
@@ -210,11 +218,18 @@ fn add(table: &mut Table, measured: &Records, shares_commits: bool) {
     };
     let both = |bar| [(Who::Rows, Who::Direct, bar), (Who::Rows, Who::Text, bar)];
     let written = alone.then_some(WRITE_BAR);
-    add("insert", |way| &way.insert_us, &both(if shares_commits && !alone { Some(SHARED_BAR) } else { written }));
+    // SQLite's commits are others through Nuthatch, and less than the database alone takes.
+    let least = (alone && database != "SQLite").then_some((Who::Rows, Who::Least, None));
+    let writes = |bar| both(bar).into_iter().chain(least).collect::<Vec<_>>();
+    add(
+        "insert",
+        |way| &way.insert_us,
+        &writes(if database == "MariaDB" && !alone { Some(SHARED_BAR) } else { written }),
+    );
     let read = alone.then_some(READ_BAR);
     let floor = [(Who::Rows, Who::Objects, alone.then_some(OBJECT_BAR)), (Who::Floor, Who::Direct, None)];
     add("read", |way| &way.read_us, &[&both(read)[..], &floor].concat());
-    add("update", |way| &way.update_us, &both(written));
+    add("update", |way| &way.update_us, &writes(written));
 }
 
 #[cfg(test)]
@@ -229,18 +244,23 @@ mod tests {
             read_us: vec![us],
             update_us: vec![us],
         };
-        let ways = vec![way("objects", 20.0), way("aside", 120.0), way("rows", 24.0), way("direct", 100.0)];
+        let ways = [("objects", 20.0), ("aside", 120.0), ("rows", 24.0), ("direct", 100.0), ("floor", 15.0)]
+            .map(|(name, us)| way(name, us));
+        let ways = ways.to_vec();
         let mut table = Table::new("t", "", WAYS.to_vec());
         table.compared = (Who::Rows, Who::Direct);
         for clients in [1, 32] {
-            add(&mut table, &Records { clients, records: 7, ways: ways.clone() }, true);
+            add(&mut table, &Records { clients, records: 7, ways: ways.clone() }, "MariaDB");
         }
         let bars: Vec<_> = table.rows.iter().map(|row| row.bar).collect();
         let [one, quarter, object, third] = [1.0, 0.25, 1.25, 1.0 / 3.0].map(|bar| Some(Bar::AtMost(bar)));
-        assert_eq!(bars[..8], [one, one, quarter, quarter, object, None, one, one]);
-        assert_eq!(bars[8..], [third, third, None, None, None, None, None, None]);
+        assert_eq!(bars[..10], [one, one, None, quarter, quarter, object, None, one, one, None]);
+        assert_eq!(bars[10..], [third, third, None, None, None, None, None, None]);
         assert_eq!((table.rows[0].compared, table.rows[1].compared), (None, Some((Who::Rows, Who::Text))));
-        assert_eq!(table.rows[4].name, "read, 1 client, 7 records: S3 rows / S1 objects");
+        assert_eq!(table.rows[2].name, "insert, 1 client, 7 records: S3 rows / S4 and a round trip");
+        let least = table.rows[2].samples.iter().find(|sample| sample.who == Who::Least).map(|least| least.rounds[0]);
+        assert_eq!(least, Some(115.0));
+        assert_eq!(table.rows[5].name, "read, 1 client, 7 records: S3 rows / S1 objects");
     }
 
     #[test]
