@@ -1,7 +1,7 @@
-//! Changes made on the event loop of those who ask for them, over connections of their own: no other thread has to wake up for
-//! one, which costs as much as a fast disk's commit.
+//! Rows read and changed on the event loop of those who ask, over connections of their own: no other thread has to wake up for
+//! that, which costs as much as a fast disk's commit.
 //!
-//! There are two connections, so that one half of many clients prepares its changes, or reads its answers, while the other half's
+//! One connection reads. Two change, so that one half of many clients prepares its changes, or reads its answers, while the other half's
 //! are committed. Who is alone waits for nobody. While a transaction is under way, another begins once half of those who
 //! have been asking lately are there; what they change together is then in as few transactions as keep both connections busy.
 //! Changes of one key are made in the order in which they came: none begins while another is under way.
@@ -16,32 +16,48 @@ use tokio::sync::oneshot;
 
 use crate::budget::Ticks;
 use crate::commit::{Committer, Pending};
-use crate::op::{Done, Op};
-use crate::shared::{Answer, Shared};
+use crate::op::{Done, Item, Op};
+use crate::queue::Queue;
+use crate::reader;
+use crate::shared::{Answer, Asked, Read, Shared};
 use crate::table::{Answered, WAITING_BYTES_MAX, WAITING_MAX, full};
 use crate::writer::CHANGES_MAX;
 
-/// Connections of a lane. Each is made when it is first needed.
-pub const LANE_CONNECTIONS: usize = 2;
+/// Connections that change rows. Each is made when it is first needed.
+const CHANGERS: usize = 2;
 
-/// A way of its own to make changes, for one of several event loops: see [`Table::lane`](crate::Table::lane). Dropping it does
-/// what is on its way.
+/// A way of its own to a table, for one of several event loops: see [`Table::lane`](crate::Table::lane). Dropping it does what is on
+/// its way.
 pub struct Lane {
     shared: Arc<Shared>,
     crowd: Arc<Crowd>,
-    ticks: [Arc<Ticks>; LANE_CONNECTIONS],
+    reads: Arc<Queue<Read>>,
+    /// The changers', and the reader's.
+    ticks: [Arc<Ticks>; CHANGERS + 1],
 }
 
 impl Lane {
     /// Begins to serve on the event loop that is running.
     pub(crate) fn open(shared: &Arc<Shared>) -> Lane {
         let crowd = Arc::new(Crowd::default());
-        let ticks = std::array::from_fn(|_| Arc::<Ticks>::default());
-        for (place, ticks) in ticks.iter().enumerate() {
+        let reads = Arc::new(Queue::new(WAITING_MAX, WAITING_BYTES_MAX));
+        let ticks: [Arc<Ticks>; CHANGERS + 1] = std::array::from_fn(|_| Arc::default());
+        for (place, ticks) in ticks[..CHANGERS].iter().enumerate() {
             let end = End { shared: Arc::clone(shared), crowd: Arc::clone(&crowd), is_writing: false };
-            tokio::spawn(serve(end, place, Arc::clone(ticks)));
+            tokio::spawn(change(end, place, Arc::clone(ticks)));
         }
-        Lane { shared: Arc::clone(shared), crowd, ticks }
+        let end = EndOfReads(Arc::clone(&reads));
+        let (shared, of_reads) = (Arc::clone(shared), Arc::clone(&ticks[CHANGERS]));
+        let lane = Lane { shared: Arc::clone(&shared), crowd, reads, ticks };
+        tokio::spawn(async move { reader::serve(&shared, &end.0, of_reads).await });
+        lane
+    }
+
+    /// The rows of some keys, in the keys' order; one statement, shared with others who ask at the same time.
+    pub fn get_many(&self, keys: Vec<Vec<u8>>) -> Answered<Vec<Option<Item>>> {
+        let (answer, answered) = oneshot::channel();
+        let read = Read { what: Asked::Keys { keys, answer }, since: Instant::now() };
+        if self.reads.push(read).is_ok() { Answered::coming(answered) } else { Answered::refused(full(&self.shared)) }
     }
 
     /// Makes a change; answered when it is in the database.
@@ -59,18 +75,19 @@ impl Lane {
 
     /// Whether its event loop is gone, and nothing will be done any more.
     pub fn is_over(&self) -> bool {
-        self.crowd.lock().is_closed
+        self.crowd.lock().is_closed || self.reads.is_closed()
     }
 
-    /// How many changes wait.
+    /// How many requests wait for a connection now.
     pub fn waiting(&self) -> usize {
-        self.crowd.lock().waiting.len()
+        self.crowd.lock().waiting.len() + self.reads.len()
     }
 }
 
 impl Drop for Lane {
     fn drop(&mut self) {
         self.crowd.close();
+        self.reads.close();
     }
 }
 
@@ -105,7 +122,7 @@ struct Inner {
     /// How many have been asking at once lately.
     lately: usize,
     /// Connections that have nothing to do.
-    idle: [Option<Waker>; LANE_CONNECTIONS],
+    idle: [Option<Waker>; CHANGERS],
 }
 
 impl Inner {
@@ -232,8 +249,19 @@ impl Drop for End {
     }
 }
 
-/// One connection's task.
-async fn serve(mut end: End, place: usize, ticks: Arc<Ticks>) {
+/// The reader's task has ended, however it did: what is asked from now on is refused, and who waits learns it.
+struct EndOfReads(Arc<Queue<Read>>);
+
+impl Drop for EndOfReads {
+    fn drop(&mut self) {
+        self.0.close();
+        let left = self.0.poll_take(&Context::from_waker(Waker::noop()), WAITING_MAX);
+        drop(left);
+    }
+}
+
+/// The task of one connection that changes rows.
+async fn change(mut end: End, place: usize, ticks: Arc<Ticks>) {
     let shared = Arc::clone(&end.shared);
     let mut committer = Committer::new(Arc::clone(&shared), Some(ticks));
     while let Some(taken) = std::future::poll_fn(|context| end.crowd.poll_take(place, context)).await {

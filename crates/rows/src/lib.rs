@@ -5,9 +5,12 @@
 //! many clients share a transaction; each is answered after the commit and fails alone. No protocol and no cache is known here.
 //!
 //! ```text
-//!  get_many ─▶ queue ─▶ readers, a connection each ─▶ one SELECT for all that wait
-//!  apply    ─▶ queue ─▶ a writer  ─▶ lock the rows ─▶ plan ─▶ write them ─▶ commit ─▶ answers
+//!  get_many ─▶ queue ─▶ a reader ─▶ one SELECT for all that wait
+//!  apply    ─▶ queue ─▶ a writer ─▶ lock the rows ─▶ plan ─▶ write them ─▶ commit ─▶ answers
 //! ```
+//!
+//! Readers and writers own a connection each. They are threads of the table's, or tasks of a [`Lane`] on the event loop of those who
+//! ask.
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -50,7 +53,7 @@ mod writer;
 pub use dialect::notify::triggers;
 pub use dialect::plugin::import;
 pub use error::Error;
-pub use lane::{LANE_CONNECTIONS, Lane};
+pub use lane::Lane;
 pub use layout::Layout;
 pub use op::{Done, Item, Mode, Op, Range};
 pub use settings::{Commit, Database, Engine, Format, Settings};

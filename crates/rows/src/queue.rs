@@ -1,11 +1,12 @@
-//! Requests on their way to the threads that own connections. Bounded, in number and in bytes; whoever finds it full is told so at
+//! Requests on their way to the threads, or the tasks, that own connections. Bounded, in number and in bytes; whoever finds it full is told so at
 //! once.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// A queue between many who ask and a few who do. Only one who takes alone may gather.
+/// A queue between many who ask and a few who do: threads, of which only one who takes alone may gather, or one task.
 pub(crate) struct Queue<T> {
     inner: Mutex<Inner<T>>,
     arrived: Condvar,
@@ -25,13 +26,24 @@ struct Inner<T> {
     closed: bool,
     /// Who takes is woken when this many are there, and not by each of them.
     wanted: usize,
+    /// The task that takes, while there is nothing to be taken.
+    idle: Option<Waker>,
+}
+
+impl<T: Weighs> Inner<T> {
+    fn take(&mut self, most: usize) -> Vec<T> {
+        let count = self.waiting.len().min(most);
+        let taken: Vec<T> = self.waiting.drain(..count).collect();
+        self.bytes -= taken.iter().map(T::bytes).sum::<usize>();
+        taken
+    }
 }
 
 impl<T: Weighs> Queue<T> {
     /// For up to `max` jobs of `bytes_max` together; one alone may have more.
     pub(crate) fn new(max: usize, bytes_max: usize) -> Queue<T> {
         Queue {
-            inner: Mutex::new(Inner { waiting: VecDeque::new(), bytes: 0, closed: false, wanted: 1 }),
+            inner: Mutex::new(Inner { waiting: VecDeque::new(), bytes: 0, closed: false, wanted: 1, idle: None }),
             arrived: Condvar::new(),
             max,
             bytes_max,
@@ -48,12 +60,27 @@ impl<T: Weighs> Queue<T> {
         }
         inner.bytes += bytes;
         inner.waiting.push_back(job);
-        let is_enough = inner.waiting.len() >= inner.wanted;
+        let (is_enough, idle) = (inner.waiting.len() >= inner.wanted, inner.idle.take());
         drop(inner);
-        if is_enough {
-            self.arrived.notify_one();
+        match idle {
+            Some(task) => task.wake(),
+            None if is_enough => self.arrived.notify_one(),
+            None => {}
         }
         Ok(())
+    }
+
+    /// Up to `most` for a task, once there are any. None: closed and empty.
+    pub(crate) fn poll_take(&self, context: &Context<'_>, most: usize) -> Poll<Option<Vec<T>>> {
+        let mut inner = self.lock();
+        if !inner.waiting.is_empty() {
+            return Poll::Ready(Some(inner.take(most)));
+        }
+        if inner.closed {
+            return Poll::Ready(None);
+        }
+        inner.idle = Some(context.waker().clone());
+        Poll::Pending
     }
 
     /// Waits for the first until `idle` is over, then for up to `gather` until as many are there as are `expected`, and takes up
@@ -86,16 +113,23 @@ impl<T: Weighs> Queue<T> {
             inner = self.arrived.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
             inner.wanted = 1;
         }
-        let count = inner.waiting.len().min(most);
-        let taken: Vec<T> = inner.waiting.drain(..count).collect();
-        inner.bytes -= taken.iter().map(T::bytes).sum::<usize>();
-        Some(taken)
+        Some(inner.take(most))
     }
 
     /// Nothing more goes in; what is in still comes out.
     pub(crate) fn close(&self) {
-        self.lock().closed = true;
+        let mut inner = self.lock();
+        inner.closed = true;
+        let idle = inner.idle.take();
+        drop(inner);
+        if let Some(task) = idle {
+            task.wake();
+        }
         self.arrived.notify_all();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -109,9 +143,22 @@ impl<T: Weighs> Queue<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
     use super::*;
 
     const LONG: Duration = Duration::from_secs(3600);
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 
     impl Weighs for usize {
         fn bytes(&self) -> usize {
@@ -141,6 +188,23 @@ mod tests {
         });
         queue.push(5).unwrap();
         assert_eq!(queue.take(1, 7, LONG, None), Some(vec![5]));
+    }
+
+    #[test]
+    fn a_task_is_woken_by_what_comes_and_by_the_end() {
+        let queue = Queue::new(8, 100);
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let context = Context::from_waker(&waker);
+        assert!(queue.poll_take(&context, 2).is_pending());
+        (1..4).for_each(|n| queue.push(n).unwrap());
+        assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+        assert_eq!(queue.poll_take(&context, 2), Poll::Ready(Some(vec![1, 2])));
+        assert_eq!(queue.poll_take(&context, 2), Poll::Ready(Some(vec![3])));
+        assert!(queue.poll_take(&context, 2).is_pending());
+        queue.close();
+        assert_eq!(woken.0.load(Ordering::Relaxed), 2);
+        assert_eq!(queue.poll_take(&context, 2), Poll::Ready(None));
     }
 
     #[test]

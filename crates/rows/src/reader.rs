@@ -1,10 +1,11 @@
-//! A thread that reads: what waits when it becomes free is looked up with one statement.
+//! Who reads, a thread of the table's or a task of a lane: what waits when it becomes free is looked up with one statement.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::attached::Attached;
+use crate::budget::Ticks;
 use crate::cell::Cell;
 use crate::drive::Drive;
 use crate::error::Error;
@@ -12,6 +13,7 @@ use crate::layout::{Layout, Row};
 use crate::link::{Bounds, Fault};
 use crate::op::{Item, Range};
 use crate::plan::item;
+use crate::queue::Queue;
 use crate::shared::{Answer, Asked, Read, Shared};
 
 /// How many requests are read together at most.
@@ -23,6 +25,14 @@ pub(crate) fn run(shared: &Arc<Shared>, drive: &Drive) {
     let mut attached = Attached::new(Arc::clone(shared), false, None);
     while let Some(jobs) = shared.reads.take(REQUESTS_MAX, 0, Duration::ZERO, None) {
         drive.wait(answer(shared, &mut attached, jobs));
+    }
+}
+
+/// As a task.
+pub(crate) async fn serve(shared: &Arc<Shared>, reads: &Queue<Read>, ticks: Arc<Ticks>) {
+    let mut attached = Attached::new(Arc::clone(shared), false, Some(ticks));
+    while let Some(jobs) = std::future::poll_fn(|context| reads.poll_take(context, REQUESTS_MAX)).await {
+        answer(shared, &mut attached, jobs).await;
     }
 }
 

@@ -34,9 +34,8 @@ pub struct Settings {
     pub separator: u8,
     /// How many connections read at once.
     pub readers: usize,
-    /// How many connections write at most on the event loops of those who ask ([`Table::lane`](crate::Table::lane)); one more
-    /// writes for all others.
-    pub writers: usize,
+    /// How many event loops should have connections of their own ([`Table::lane`](crate::Table::lane)); not looked at here.
+    pub lanes: usize,
     /// How long the database has for one statement or one transaction.
     pub timeout: Duration,
     /// How long writes are gathered for, after a commit of several.
@@ -98,7 +97,7 @@ impl Settings {
             format: Format::Joined,
             separator: b'|',
             readers: 2,
-            writers: 8,
+            lanes: 4,
             timeout: Duration::from_secs(1),
             gather: Duration::from_micros(300),
             commit: Commit::Durable,

@@ -159,8 +159,8 @@ impl Table {
         self.write(Write::Change { op, since: Instant::now(), answer }, answered)
     }
 
-    /// A way of its own to make changes, for the event loop that is running: no other thread has to wake up for them. None where
-    /// changes need a thread that may block, and where they are answered before their commit.
+    /// A way of its own to the table, for the event loop that is running: no other thread has to wake up for what is asked by it.
+    /// None where the database needs a thread that may block, and where changes are answered before their commit.
     pub fn lane(&self) -> Option<Lane> {
         let may = self.shared.dialect.shares_a_thread() && self.shared.settings.commit == Commit::Durable;
         may.then(|| Lane::open(&self.shared))

@@ -34,6 +34,12 @@ pub(crate) fn lanes_lose_nothing_and_keep_the_order_of_a_key(world: &World) {
                 wait_all(numbers.chain(letters).chain(rows).collect::<Vec<_>>()).await;
             }
             assert_eq!(lane.waiting(), 0);
+            let keys = |n: u32| vec![format!("{name}{n}").into_bytes(), b"absent".to_vec()];
+            let reads: Vec<_> = (0..40).map(|n| lane.get_many(keys(n))).collect();
+            for read in reads {
+                let found = read.await.expect("an answer");
+                assert!(found[0].as_ref().is_some_and(|item| item.value == b"value") && found[1].is_none());
+            }
         });
     };
     std::thread::scope(|scope| {
@@ -54,8 +60,9 @@ pub(crate) fn lanes_lose_nothing_and_keep_the_order_of_a_key(world: &World) {
     let stats = table.stats();
     assert_eq!((stats.changes_committed, stats.failed), (942, 0));
     assert!(stats.commits < 300, "{} commits for 942 changes", stats.commits);
-    // Four, the thread's, those that read, and the one that looked at the mapping.
-    assert!(stats.connected <= 8, "{} connections", stats.connected);
+    // Six, the thread's, those that read, and the one that looked at the mapping.
+    assert!(stats.connected <= 10, "{} connections", stats.connected);
+    assert!(stats.lookups < 60, "{} statements for 80 requests and 10 keys", stats.lookups);
 }
 
 async fn wait_all(answers: impl IntoIterator<Item = Answered<Done>>) {
@@ -119,6 +126,7 @@ pub(crate) fn a_lane_whose_event_loop_ends_says_so(world: &World) {
     });
     assert!(matches!(wait(under_way), Err(Error::Unknown(_))));
     assert!(lane.is_over() && wait(lane.apply(Op::set(b"a", b"2"))).is_err());
+    assert!(wait(lane.get_many(vec![b"a".to_vec()])).is_err());
     apply(&table, Op::set(b"a", b"3"));
 }
 

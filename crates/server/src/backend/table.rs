@@ -10,7 +10,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use nuthatch_rows as rows;
-use nuthatch_rows::{Answered, Change, LANE_CONNECTIONS, Lane, Table};
+use nuthatch_rows::{Change, Lane, Table};
 
 use super::{
     Arith, Backend, Changes, Done, Fetched, Item, Key, Later, Life, Marks, Meta, MetaAnswer, MetaVerb, Op, Outcome,
@@ -80,7 +80,7 @@ pub struct TableBackend {
     flush: bool,
     range_max: u32,
     names: Arc<Names>,
-    /// Ways of the workers' own to make changes.
+    /// The workers' own connections.
     lanes: PerWorker<Mutex<Option<Lane>>>,
 }
 
@@ -210,20 +210,17 @@ impl TableBackend {
         }
     }
 
-    /// Has the calling worker's own connections make a change, where it may have some, or the table's thread.
-    fn write(&self, worker: usize, op: rows::Op) -> Answered<rows::Done> {
-        if (worker + 1) * LANE_CONNECTIONS > self.table.settings().writers {
-            return self.table.apply(op);
+    /// Calls `ask` with the calling worker's own connections, if it may have some.
+    fn with_lane<T>(&self, worker: usize, ask: impl FnOnce(Option<&Lane>) -> T) -> T {
+        if worker >= self.table.settings().lanes {
+            return ask(None);
         }
         let mut lane = self.lanes.of(worker).lock().unwrap_or_else(PoisonError::into_inner);
         // One whose worker has gone was another's of the same number.
         if lane.as_ref().is_none_or(Lane::is_over) {
             *lane = self.table.lane();
         }
-        match &*lane {
-            Some(lane) => lane.apply(op),
-            None => self.table.apply(op),
-        }
+        ask(lane.as_ref())
     }
 
     fn lanes(&self) -> impl Iterator<Item = MutexGuard<'_, Option<Lane>>> {
@@ -233,7 +230,11 @@ impl TableBackend {
     fn change(&self, worker: usize, key: &[u8], op: impl FnOnce(Vec<u8>) -> rows::Op, answer: Answer) -> Later<Done> {
         let (key, longer) = self.key(key);
         let (names, other) = (Arc::clone(&self.names), self.other_name(key, longer));
-        let changed = self.write(worker, op(key.to_vec()));
+        let op = op(key.to_vec());
+        let changed = self.with_lane(worker, |lane| match lane {
+            Some(lane) => lane.apply(op),
+            None => self.table.apply(op),
+        });
         Box::pin(async move {
             let done = changed.await;
             if let Some(other) = other {
@@ -302,9 +303,13 @@ impl Backend for TableBackend {
         &self.name
     }
 
-    fn get(&self, _worker: usize, keys: Vec<Key>) -> Later<Vec<Fetched>> {
+    fn get(&self, worker: usize, keys: Vec<Key>) -> Later<Vec<Fetched>> {
         let count = keys.len();
-        let found = self.table.get_many(keys.iter().map(|key| self.key(key).0.to_vec()).collect());
+        let keys = keys.iter().map(|key| self.key(key).0.to_vec()).collect();
+        let found = self.with_lane(worker, |lane| match lane {
+            Some(lane) => lane.get_many(keys),
+            None => self.table.get_many(keys),
+        });
         Box::pin(async move {
             match found.await {
                 Ok(items) => {

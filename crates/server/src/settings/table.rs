@@ -241,17 +241,17 @@ pub(super) static KEYS: &[Knob<TableDraft>] = &[
     .default("|"),
     Knob::<TableDraft>::new(
         "readers",
-        "connections that read",
+        "connections that read, for workers that have none of their own, and ranges",
         Action::Integer { min: 1, max: 64, missing: None, set: |d, n| d.rows.readers = n as usize },
     )
     .default("2"),
     Knob::<TableDraft>::new(
-        "writers",
-        "connections that write: up to two for each of the first workers; one more writes for all others, and alone for SQLite \
-         and with commit = \"relaxed\"",
-        Action::Integer { min: 0, max: 1024, missing: None, set: |d, n| d.rows.writers = n as usize },
+        "lanes",
+        "how many workers, the first of them, have connections of their own: one that reads, up to two that write; the others share the \
+         table's, and so do all for SQLite and with commit = \"relaxed\"",
+        Action::Integer { min: 0, max: 1024, missing: None, set: |d, n| d.rows.lanes = n as usize },
     )
-    .default("8"),
+    .default("4"),
     Knob::<TableDraft>::new(
         "timeout",
         "how long a request may take in all; the database has half of it for a statement",
