@@ -4,7 +4,9 @@
 //! are far apart, either the workload has changed, and main is in the way, or large items that are asked for once pass
 //! by small ones that are asked for all the time (or the other way round), and main is what the cache is for. Sizes
 //! alone do not tell: hits are taken from a sample of main's items, and looked for again when an eighth of a cacheful has been
-//! stored. If none was hit, main is *left behind*: it is emptied first, until it was passed once.
+//! stored. If none was hit, while some of what is of the new size was, main is *left behind*: it is emptied first, until it
+//! was passed once. Without the latter nobody knows what is asked for: a night of stores that nobody reads, or a stream
+//! between requests so few that they miss the sample, would empty main for what nobody wants.
 //!
 //! What never happens here: an item is moved or dropped.
 
@@ -26,6 +28,10 @@ const SAMPLE_SEGMENTS: usize = 64;
 /// The sample is looked at again when one part in this many of all segments has been stored.
 const LOOK_SHARE: usize = 8;
 
+/// Of the items of the new size that left probation meanwhile, one in this many has to have been hit, or what is stored now is
+/// asked for no more than main. After a change to what has twenty times the store's size it is one in thirty.
+const HIT_SHARE: u64 = 64;
+
 /// Cachefuls for which nobody looks again after a verdict: twice as many after each, until the sizes agree.
 const PATIENCE_MAX: u64 = 64;
 
@@ -33,8 +39,9 @@ const PATIENCE_MAX: u64 = 64;
 enum State {
     /// Nobody looks before that moment.
     Left { until: u64 },
-    /// This sample is looked at at that moment.
-    Watched { sample: Vec<(Hash, Place)>, until: u64 },
+    /// This sample is looked at at that moment. Meanwhile so many items of the new size left probation, and so many of them
+    /// had been hit.
+    Watched { sample: Vec<(Hash, Place)>, until: u64, left: u64, hit: u64 },
     /// So many of main's segments are to be passed yet.
     Behind { segments: usize },
 }
@@ -94,10 +101,11 @@ impl Store {
             State::Left { until } | State::Watched { until, .. } if sealed < *until => {}
             State::Left { .. } => {
                 let until = sealed + (census.held / LOOK_SHARE) as u64;
-                judgement.state = State::Watched { sample: self.sample(main), until };
+                judgement.state = State::Watched { sample: self.sample(main), until, left: 0, hit: 0 };
             }
-            State::Watched { sample, .. } => {
-                if sample.iter().any(|(hash, place)| self.was_hit(*hash, *place)) {
+            State::Watched { sample, left, hit, .. } => {
+                let is_wanted = sample.iter().any(|(hash, place)| self.was_hit(*hash, *place));
+                if is_wanted || *hit * HIT_SHARE < *left {
                     judgement.rest(sealed, census.held);
                 } else {
                     judgement.state = State::Behind { segments: main };
@@ -105,6 +113,15 @@ impl Store {
                 }
             }
             State::Behind { .. } => {}
+        }
+    }
+
+    /// Notes that a segment of probation was emptied: how many items were found in it that are of one size with what is stored
+    /// now, and how many of them had been hit.
+    pub(crate) fn probation_passed(&self, items: u64, hits: u64) {
+        if let State::Watched { left, hit, .. } = &mut self.age.judgement.lock().state {
+            *left += items;
+            *hit += hits;
         }
     }
 
@@ -125,8 +142,8 @@ impl Store {
         }
     }
 
-    /// Some of main's items that were hit, whose hits are taken from them. None, where none were hit: as good as a sample of
-    /// which none is hit again.
+    /// Some of main's items that were hit, whose hits are taken from them. None, where none were hit since main was passed: as
+    /// good as a sample of which none is hit again, because what else is asked for decides.
     fn sample(&self, main: usize) -> Vec<(Hash, Place)> {
         let mut sample = Vec::with_capacity(SAMPLE_ITEMS);
         for _ in 0..main.min(SAMPLE_SEGMENTS) {

@@ -160,6 +160,8 @@ impl Store {
         let mut stuck = false;
         let is_left_behind = self.age.is_left_behind();
         let (mut seen_bytes, mut seen_records) = (0, 0);
+        let sizes_now = self.policy.sizes_now();
+        let (mut seen_now, mut hit_now) = (0, 0);
         self.each_record(id, |place, record| {
             if stuck {
                 return;
@@ -173,6 +175,10 @@ impl Store {
             }
             seen_bytes += record.record_bytes();
             seen_records += 1;
+            if sizes_now.contains(&(record.record_bytes() as u64)) {
+                seen_now += 1;
+                hit_now += u64::from(entry.rank > 0);
+            }
             let kept = match keep {
                 Keep::All => Some((from, entry.rank)),
                 Keep::Hit | Keep::HitIfRoom => {
@@ -199,9 +205,13 @@ impl Store {
                 self.drop_evicted(&mut shard, entry, &record, from, counters);
             }
         });
-        if keep != Keep::All && from == Queue::Main {
-            self.policy.passed(seen_bytes, seen_records);
-            self.main_passed();
+        match from {
+            _ if keep == Keep::All => {}
+            Queue::Probation => self.probation_passed(seen_now, hit_now),
+            Queue::Main => {
+                self.policy.passed(seen_bytes, seen_records);
+                self.main_passed();
+            }
         }
         if keep == Keep::All && !stuck {
             counters.compactions.add(1);

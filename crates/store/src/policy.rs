@@ -21,6 +21,7 @@
 //! What never happens here: touching a record, a segment or the index.
 
 use std::io;
+use std::ops::RangeInclusive;
 
 use crate::{
     arena::Table,
@@ -127,7 +128,13 @@ impl Policy {
     /// Whether what main held when it was last passed is about as large as what is stored now. `None`: not known yet.
     pub(crate) fn is_of_one_size(&self) -> Option<bool> {
         let (stored, main) = (self.stored.bytes(), self.main.bytes());
-        (stored > 0 && main > 0).then(|| stored <= ANOTHER_SIZE * main && main <= ANOTHER_SIZE * stored)
+        (stored > 0 && main > 0).then(|| self.sizes_now().contains(&main))
+    }
+
+    /// The sizes of records that are of one size with what is stored now.
+    pub(crate) fn sizes_now(&self) -> RangeInclusive<u64> {
+        let stored = self.stored.bytes();
+        stored / ANOTHER_SIZE..=stored * ANOTHER_SIZE
     }
 
     /// What main held is gone.

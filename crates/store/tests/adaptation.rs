@@ -62,6 +62,16 @@ impl Cache {
         }
     }
 
+    /// All of these keys, each put and another asked for, so that main is full of what is wanted.
+    fn warmed(name: &str, keys: u64, bytes: usize) -> Cache {
+        let mut cache = Cache::new();
+        for n in 0..2 * keys {
+            cache.put(&key_of(name, n % keys), bytes);
+            cache.ask(name, keys, bytes);
+        }
+        cache
+    }
+
     fn hit_ratio(&mut self, name: &str, keys: u64, bytes: usize) -> f64 {
         let requests = 50_000;
         (0..requests).filter(|_| self.ask(name, keys, bytes)).count() as f64 / f64::from(requests)
@@ -125,11 +135,7 @@ fn a_stream_of_other_sizes_leaves_what_is_wanted_alone() {
         let keys = (MEMORY / (wanted_bytes + 32)) as u64;
         let requests = (2 * MEMORY) as f64 / (stream_bytes as f64 * streams);
         let [alone, beside] = [0.0, streams].map(|streams| {
-            let mut cache = Cache::new();
-            for n in 0..2 * keys {
-                cache.put(&key_of("wanted", n % keys), wanted_bytes);
-                cache.ask("wanted", keys, wanted_bytes);
-            }
+            let mut cache = Cache::warmed("wanted", keys, wanted_bytes);
             let (mut hits, mut streamed) = (0u32, 0u32);
             for request in 0..requests as u32 {
                 hits += u32::from(cache.ask("wanted", keys, wanted_bytes));
@@ -142,5 +148,74 @@ fn a_stream_of_other_sizes_leaves_what_is_wanted_alone() {
         });
         println!("{wanted_bytes} beside {stream_bytes}: {beside:.3}, alone {alone:.3}");
         assert!(beside > 0.88 * alone, "{wanted_bytes} beside {stream_bytes}: {beside}, alone {alone}");
+    }
+}
+
+/// How bad the extreme can be: so few requests between what is streamed that they may all miss a sample of main.
+#[test]
+fn a_stream_that_nearly_drowns_the_requests_leaves_what_is_wanted_alone() {
+    let (wanted_bytes, stream_bytes) = (200, 8000);
+    let keys = (MEMORY / (wanted_bytes + 32)) as u64;
+    let alone = Cache::warmed("wanted", keys, wanted_bytes).hit_ratio("wanted", keys, wanted_bytes);
+    for streams in [1, 3] {
+        let mut cache = Cache::warmed("wanted", keys, wanted_bytes);
+        let requests = MEMORY / stream_bytes / streams;
+        let mut ratios = Vec::new();
+        for cacheful in 0..12 {
+            let mut hits = 0;
+            for request in 0..requests {
+                hits += usize::from(cache.ask("wanted", keys, wanted_bytes));
+                for n in 0..streams {
+                    cache.put(&format!("stream:{cacheful}:{request}:{n}"), stream_bytes);
+                }
+            }
+            ratios.push(hits as f64 / requests as f64);
+        }
+        println!("{streams} for each request, cacheful by cacheful: {ratios:.3?}, alone {alone:.3}");
+        assert!(
+            ratios.iter().all(|ratio| *ratio > 0.88 * alone),
+            "{streams} for each request: {ratios:?}, alone {alone}"
+        );
+    }
+}
+
+/// Who loads a table at night asks for nothing meanwhile, and what was wanted by day is wanted again.
+#[test]
+fn stores_that_nobody_reads_do_not_outlive_what_was_asked_for_before() {
+    for (wanted_bytes, night_bytes) in [(200, 8000), (8000, 200)] {
+        let keys = (MEMORY / (wanted_bytes + 32)) as u64;
+        let mut cache = Cache::warmed("wanted", keys, wanted_bytes);
+        let before = cache.hit_ratio("wanted", keys, wanted_bytes);
+        for n in 0..MEMORY / night_bytes {
+            cache.put(&format!("night:{n}"), night_bytes);
+        }
+        let hits = (0..1000).filter(|_| cache.ask("wanted", keys, wanted_bytes)).count();
+        let after = hits as f64 / 1000.0;
+        println!("{wanted_bytes} after a night of {night_bytes}: {after:.3}, before {before:.3}");
+        assert!(after > 0.93 * before, "{wanted_bytes} after a night of {night_bytes}: {after}, before {before}");
+    }
+}
+
+/// A sample of main in which nothing was ever hit says nothing while nothing else is hit either.
+#[test]
+fn what_was_never_read_is_not_left_behind_by_what_is_not_read_either() {
+    for (bytes, night_bytes) in [(200, 8000), (8000, 200)] {
+        let keys = (MEMORY * 5 / 4 / (bytes + 32)) as u64;
+        let mut cache = Cache::new();
+        // Written over and over: ghosts bring it to main.
+        for n in 0..4 * keys {
+            cache.put(&key_of("stored", n % keys), bytes);
+        }
+        let there = |cache: &mut Cache| {
+            let mut is_there = |n: u64| cache.handle.peek(key_of("stored", n).as_bytes(), 1).is_some();
+            (0..keys).filter(|n| is_there(*n)).count() as f64
+        };
+        let before = there(&mut cache);
+        for n in 0..2 * MEMORY / night_bytes {
+            cache.put(&format!("night:{n}"), night_bytes);
+        }
+        let after = there(&mut cache);
+        println!("{bytes} after {night_bytes}: {after} of {before} are there to be read later");
+        assert!(after > 0.85 * before, "{bytes} after {night_bytes}: {after} of {before}");
     }
 }
