@@ -472,7 +472,12 @@ fn build() -> PathBuf {
         other => panic!("cannot tell the cargo profile of a test in {other:?}; set NUTHATCH_BIN to a built nuthatch"),
     };
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
+    let mut build = Command::new(cargo);
+    // What cargo told this test of its package would make it build again what looks at that, and the next test as well.
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_of_package(name)) {
+        build.env_remove(name);
+    }
+    let built = build
         .args(["build", "--quiet", "--package", "nuthatch", "--bin", "nuthatch", "--profile", profile, "--target-dir"])
         .arg(target_dir)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -481,6 +486,11 @@ fn build() -> PathBuf {
         .expect("cargo can be run");
     assert!(built.status.success(), "nuthatch does not build:\n{}", String::from_utf8_lossy(&built.stderr));
     profile_dir.join("nuthatch")
+}
+
+/// Whether an environment variable is what cargo says of a package that it builds or runs.
+fn is_of_package(name: &OsString) -> bool {
+    name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"))
 }
 
 /// The first TCP port in a file that `MEMCACHED_PORT_FILENAME` named. Lines read `TCP INET: 41234`.
