@@ -9,6 +9,7 @@ use nuthatch_proto::binary::{self, Command, Status};
 use nuthatch_proto::meta::reply::{self as meta_reply, Code};
 use nuthatch_proto::meta::{KEY_SCRATCH, Meta, MetaSet};
 use nuthatch_store::{ArithOutcome, DeleteOutcome, NEVER, SetOutcome};
+use smallvec::SmallVec;
 
 use super::tiered::set_outcome;
 use super::{Exec, StoreEvent, binary as binary_exec, command_name, meta as meta_exec, text_modify, text_store};
@@ -48,10 +49,13 @@ pub(crate) enum Looked {
         ends: Option<&'static [u8]>,
     },
     /// The line of an `mg`.
-    Meta(Box<[u8]>),
+    Meta(Asked),
     /// Header, extras and key of a binary get.
-    Binary(Box<[u8]>),
+    Binary(Asked),
 }
+
+/// The bytes of one lookup's request: with a key of usual length they are kept where the lookup is, in no memory of their own.
+type Asked = SmallVec<[u8; 64]>;
 
 impl Looked {
     /// Memory it takes.

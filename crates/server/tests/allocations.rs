@@ -1,0 +1,105 @@
+//! What a router's gets allocate: nothing. A program of its own with one test, because all threads' allocations are counted.
+
+mod common;
+
+use std::alloc::System;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use common::binary::frame;
+use common::{Client, address, listener, settings};
+use nuthatch_fleet::membership::Source;
+use nuthatch_fleet::{FleetSettings, Protocol, ServerSpec};
+use nuthatch_server::settings::{PoolSettings, Settings};
+use nuthatch_server::{Running, Server};
+use nuthatch_testkit::Launch;
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+
+#[global_allocator]
+static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Requests that are counted together, and how often at most: something else may allocate meanwhile, such as the control
+/// thread at its ticks, the longer the machine takes.
+const COUNTED_REQUESTS: usize = 50;
+const COUNTS_MAX: usize = 20;
+
+/// A client whose buffers are there already.
+struct Bare {
+    stream: TcpStream,
+    heard: Vec<u8>,
+}
+
+impl Bare {
+    fn connect(server: &Running) -> Bare {
+        let stream = TcpStream::connect(address(server, 0)).expect("connected");
+        stream.set_nodelay(true).expect("a TCP socket");
+        Bare { stream, heard: vec![0; 1024] }
+    }
+
+    fn ask(&mut self, request: &[u8], answer: &[u8]) {
+        self.stream.write_all(request).expect("sent");
+        let heard = &mut self.heard[..answer.len()];
+        self.stream.read_exact(heard).expect("answered");
+        assert!(heard == answer, "another answer");
+    }
+
+    /// What is answered, in so many bytes.
+    fn learn(&mut self, request: &[u8], answer_bytes: usize) -> Vec<u8> {
+        self.stream.write_all(request).expect("sent");
+        let mut answer = vec![0; answer_bytes];
+        self.stream.read_exact(&mut answer).expect("answered");
+        answer
+    }
+
+    /// The fewest allocations that such requests were seen to cost, each.
+    fn allocations(&mut self, request: &[u8], answer: &[u8]) -> f64 {
+        let mut fewest = f64::MAX;
+        for _ in 0..COUNTS_MAX {
+            let region = Region::new(COUNTED);
+            (0..COUNTED_REQUESTS).for_each(|_| self.ask(request, answer));
+            let change = region.change();
+            fewest = fewest.min((change.allocations + change.reallocations) as f64 / COUNTED_REQUESTS as f64);
+            // What is less than one for each is not theirs.
+            if fewest < 0.5 {
+                break;
+            }
+        }
+        fewest
+    }
+}
+
+#[test]
+fn a_routers_gets_allocate_nothing() {
+    let member = Launch::memcached().start();
+    for protocol in [Protocol::Meta, Protocol::Text, Protocol::Binary] {
+        let fleet = FleetSettings {
+            servers: vec![Source::Server(ServerSpec::new("127.0.0.1", member.port()))],
+            protocol,
+            ..FleetSettings::named("shared")
+        };
+        let pool =
+            PoolSettings { backend: Some("shared".to_owned()), ttl_max_seconds: 0, ..PoolSettings::named("tiered") };
+        let settings = Settings { pools: vec![pool], fleets: vec![fleet], listeners: vec![listener(0)], ..settings() };
+        let server = Server::start(settings).expect("the server starts");
+        let mut client = Client::connect(&server);
+        client.ask("set one 0 0 3\r\n111\r\nset two 0 0 3\r\n222\r\n", "STORED\r\nSTORED\r\n");
+        let (mut text, mut binary) = (Bare::connect(&server), Bare::connect(&server));
+        let frame = frame(0x00, "one").bytes();
+        let answer_to_frame = binary.learn(&frame, 24 + 4 + 3);
+        assert!(answer_to_frame.ends_with(b"111"), "{answer_to_frame:?}");
+        for (request, answer) in [
+            (&b"get one\r\n"[..], &b"VALUE one 0 3\r\n111\r\nEND\r\n"[..]),
+            (b"get none\r\n", b"END\r\n"),
+            (b"get one none two\r\n", b"VALUE one 0 3\r\n111\r\nVALUE two 0 3\r\n222\r\nEND\r\n"),
+            (b"get one\r\nget two\r\n", b"VALUE one 0 3\r\n111\r\nEND\r\nVALUE two 0 3\r\n222\r\nEND\r\n"),
+            (b"mg one v\r\n", b"VA 3\r\n111\r\n"),
+            (&frame, &answer_to_frame),
+        ] {
+            let client = if request == frame { &mut binary } else { &mut text };
+            let each = client.allocations(request, answer);
+            let request = request.escape_ascii();
+            println!("{protocol:?} {request}: {each}");
+            assert!(each < 0.5, "{request} by a fleet's {protocol:?}: {each} allocations for each");
+        }
+    }
+}
