@@ -2,9 +2,11 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use common::backend::Scripted;
 use common::pages::{Http, pages_of, request, settings_with};
 use common::{Client, eventually};
 use nuthatch_fleet::membership::Source;
@@ -303,6 +305,82 @@ fn a_fleet_that_has_lost_its_marks_has_lost_its_pages_and_nothing_that_was_purge
     later(&server, 60);
     assert_eq!(Http::connect(&server).get(NAMED).text(), "2:");
     assert_eq!(origin.count(), 3);
+}
+
+/// A page pool before a backend of the test's own.
+fn scripted_host(origin: &Origin) -> (Running, Arc<Scripted>) {
+    let mut settings = settings_with(pages_of(&[origin]));
+    settings.pools[0].backend = Some("scripted".to_owned());
+    settings.pools[0].ttl_max_seconds = 5;
+    let scripted = Scripted::new();
+    let prepared = Server::prepare(settings).expect("good settings");
+    (prepared.with_backend("scripted", Arc::clone(&scripted) as _).start().expect("the server starts"), scripted)
+}
+
+/// The numbers that docs/pages.md says.
+#[test]
+fn a_new_page_costs_two_round_trips_to_the_fleet_and_its_marks_three_more() {
+    let origin = counting();
+    let (server, fleet) = scripted_host(&origin);
+    let rounds_of = |target: &str| {
+        let before = fleet.rounds();
+        let answer = Http::connect(&server).get(target).cache().to_owned();
+        (answer, fleet.rounds() - before)
+    };
+    // The first of all makes the count.
+    assert_eq!(rounds_of("/a/0").0, "MISS");
+    for (target, rounds) in [
+        // A look at the fleet; the marks, and whether something was purged meanwhile; a look at the marks; the page.
+        ("/a/1", 5),
+        ("/b/1", 5),
+        // Tags that no page has had, and whether something was purged meanwhile.
+        ("/b/2?tags=x+y", 7),
+        ("/b/3?tags=y+x", 5),
+    ] {
+        assert_eq!(rounds_of(target), ("MISS".to_owned(), rounds), "{target}");
+    }
+    later(&server, 20);
+    for (target, rounds) in [("/b/1", 1), ("/b/3?tags=y+x", 2)] {
+        assert_eq!(rounds_of(target), ("HIT".to_owned(), rounds), "{target}, of the fleet");
+        assert_eq!(rounds_of(target), ("HIT".to_owned(), 0), "{target}, kept here");
+    }
+}
+
+#[test]
+fn an_origin_waits_for_one_look_at_the_fleet_and_not_for_its_marks() {
+    let origin = counting();
+    let (server, fleet) = scripted_host(&origin);
+    Http::connect(&server).get("/page");
+    fleet.hold();
+    let mut client = Http::connect(&server);
+    client.send(request("GET", "/other", &[]));
+    eventually(|| fleet.kept_back() == 1);
+    assert_eq!(origin.count(), 1);
+    fleet.release_one(false);
+    // Its marks are being made, and nobody answers.
+    eventually(|| origin.count() == 2 && fleet.kept_back() > 0);
+    fleet.release();
+    assert_eq!(client.reply(false).text(), "1:");
+    later(&server, 20);
+    assert_eq!((Http::connect(&server).get("/other").cache(), origin.count()), ("HIT", 2), "it is shared all the same");
+}
+
+/// Nobody knows what came before: the origin was asked meanwhile.
+#[test]
+fn a_purge_while_marks_are_made_keeps_the_page_from_being_shared_or_kept() {
+    let origin = counting();
+    let (server, fleet) = scripted_host(&origin);
+    Http::connect(&server).get("/page");
+    fleet.hold();
+    let mut client = Http::connect(&server);
+    client.send(request("GET", "/other", &[]));
+    eventually(|| fleet.kept_back() == 1);
+    // Another host purges it, when its marks were not there yet.
+    assert!(fleet.aside("incr page:purges 1\r\n").ends_with("\r\n"));
+    fleet.release();
+    assert_eq!(client.reply(false).text(), "1:");
+    assert_eq!(Http::connect(&server).get("/other").text(), "2:");
+    assert_eq!(Http::connect(&server).get("/other").text(), "2:", "which is kept");
 }
 
 #[test]

@@ -5,6 +5,8 @@
 //! [`marks`] tell whether it was. Values are those of the shelf with a number before them; one that is longer than the
 //! fleet's items is cut into chunks. A fleet that does not answer is like one that has nothing.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::fetch::Errand;
@@ -29,21 +31,21 @@ struct Shared {
 impl Errand {
     /// Looks beyond for a page for this request that can be served, and puts it on the shelf: whether there was one. If
     /// not, makes ready for one that is fetched.
-    pub(super) async fn bring(&mut self, beyond: &dyn Beyond) -> bool {
+    pub(super) async fn bring(&mut self, beyond: &Arc<dyn Beyond>) -> bool {
         let marks = marks::of_url(&self.form);
-        let Ok(seen) = marks::look(beyond, &marks, Some(&self.key)).await else { return false };
-        if self.bring_seen(beyond, &marks, &seen).await {
+        let Ok(seen) = marks::look(&**beyond, &marks, Some(&self.key)).await else { return false };
+        if self.bring_seen(&**beyond, &marks, &seen).await {
             return true;
         }
-        self.purges = marks::begin(beyond, &marks, &seen).await;
+        self.begun = marks::begin(beyond, &marks, &seen).await;
         false
     }
 
     /// Makes ready for a page that is to be fetched whatever lies beyond.
-    pub(super) async fn make_ready(&mut self, beyond: &dyn Beyond) {
+    pub(super) async fn make_ready(&mut self, beyond: &Arc<dyn Beyond>) {
         let marks = marks::of_url(&self.form);
-        if let Ok(seen) = marks::look(beyond, &marks, None).await {
-            self.purges = marks::begin(beyond, &marks, &seen).await;
+        if let Ok(seen) = marks::look(&**beyond, &marks, None).await {
+            self.begun = marks::begin(beyond, &marks, &seen).await;
         }
     }
 
@@ -112,12 +114,13 @@ impl Errand {
     }
 
     /// Writes what was put on the shelf to the fleet, if there is one.
-    pub(super) async fn write_through(&self, written: Option<Written>) {
+    pub(super) async fn write_through(&mut self, written: Option<Written>) {
         let (Some(written), Some(beyond)) = (written, self.site.house.beyond()) else { return };
-        let Some(purges) = self.purges else { return };
+        let Some(begun) = self.begun.take() else { return };
         let of_url = marks::of_url(&self.form);
         let of_tags = marks::of_tags(written.tags.iter().map(Vec::as_slice), &of_url);
-        match marks::admit(&*beyond, &of_url, &of_tags, purges).await {
+        let (admission, purges) = marks::admit(&*beyond, &of_url, &of_tags, begun).await;
+        match admission {
             Admission::Shared => {}
             Admission::Unknown => return,
             // By another host, while it was fetched.

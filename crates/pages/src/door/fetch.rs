@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use super::fetched::Fetched;
 use super::flight::{Leader, Released};
 use super::forward::Purpose;
+use super::marks::Begun;
 use super::shelf::{self, Page, Put, Written};
 use super::site::Site;
 use super::visit::{Visit, hash_of};
@@ -61,8 +62,8 @@ pub(super) struct Errand {
     /// What lay under the key when it began.
     pub(super) seen: Option<u64>,
     asked_at: UnixSeconds,
-    /// How many purges the fleet had counted before the origin was asked; none where it is not to be told of the page.
-    pub(super) purges: Option<u64>,
+    /// What the fleet was told of the page before the origin was asked; none where it is not to be told of it.
+    pub(super) begun: Option<Begun>,
 }
 
 /// A leader with all it needs.
@@ -101,8 +102,8 @@ impl Leading {
         let Leading { mut errand, parts, wanted } = self;
         if let Some(beyond) = errand.site.house.beyond() {
             if !matches!(wanted, Wanted::Whole | Wanted::Range(_)) {
-                errand.make_ready(&*beyond).await;
-            } else if errand.bring(&*beyond).await {
+                errand.make_ready(&beyond).await;
+            } else if errand.bring(&beyond).await {
                 errand.leader.release(Released::Look);
                 return say(tell, Led::Shared(HeaderMap::new()));
             }
@@ -167,7 +168,7 @@ impl Errand {
             asked,
             seen: shelf::seen(&*visit.site.house, &visit.key),
             asked_at: visit.site.house.unix_seconds(),
-            purges: None,
+            begun: None,
         }
     }
 
@@ -362,7 +363,7 @@ impl Errand {
 
     /// The origin says that the stored page still holds: it is stored anew with what the answer says (RFC 9111, sections
     /// 4.3.4 and 4.3.5).
-    async fn still_holds(self, tell: Tell, page: Page, response: Response<OriginBody>, now: UnixSeconds) {
+    async fn still_holds(mut self, tell: Tell, page: Page, response: Response<OriginBody>, now: UnixSeconds) {
         let site = &self.site;
         let exchange = Exchange { status: page.status, response: response.headers(), ..self.exchange(now) };
         let refreshed = validate::refreshed(&page.headers, &exchange, &site.settings.rules).ok();
@@ -382,7 +383,7 @@ impl Errand {
     }
 
     /// Passes the body to everyone as it arrives, and stores it at its end.
-    pub(super) async fn share(self, fetched: &Fetched, body: OriginBody) {
+    pub(super) async fn share(mut self, fetched: &Fetched, body: OriginBody) {
         match self.pass_on(fetched, Vec::new(), body).await {
             Passed::Whole(pieces) => {
                 let written = self.store(fetched, &pieces);

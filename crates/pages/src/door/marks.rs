@@ -11,13 +11,16 @@
 //! takes the marks away then. So a page that was being fetched meanwhile, by whichever host, finds a mark missing or too young.
 //!
 //! Who makes a mark that is missing makes it of the present count, and takes it away again if the count has changed by
-//! then: a purge of that moment may have looked for it in vain. What is lost (evicted, or with its server) is a mark that is
+//! then: a purge of that moment may have looked for it in vain. The origin is asked meanwhile, and the page is written when
+//! that is over and its marks still hold. What is lost (evicted, or with its server) is a mark that is
 //! missing: more is forgotten than was asked for.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
+use tokio::task::JoinHandle;
 
 use super::tags;
 use crate::house::{Beyond, BeyondItem, Change, Silent};
@@ -148,40 +151,56 @@ fn number(value: &[u8]) -> Option<u64> {
     std::str::from_utf8(value).ok()?.trim().parse().ok()
 }
 
-/// Makes the marks that a page to be fetched has by its URL and that were not `seen`: the count that the page is to carry; none
-/// if it cannot be shared.
-pub(super) async fn begin(beyond: &dyn Beyond, keys: &[String], seen: &Seen) -> Option<u64> {
+/// A page that is about to be fetched, and shared then.
+pub(super) struct Begun {
+    /// The count that it is to carry.
+    count: u64,
+    /// The marks that it has by its URL are being made.
+    made: Option<JoinHandle<Admission>>,
+}
+
+/// Begins to make the marks that a page to be fetched has by its URL and that were not `seen`; none if it cannot be shared.
+/// Its origin need not wait for them: they are there, or are known to be in vain, before the page is admitted.
+pub(super) async fn begin(beyond: &Arc<dyn Beyond>, keys: &[String], seen: &Seen) -> Option<Begun> {
     let count = match seen.count {
         Some(count) => count,
-        None => first(beyond).await.ok()?,
+        None => first(&**beyond).await.ok()?,
     };
-    make(beyond, missing(keys, &seen.marks, count), count).await.then_some(count)
+    let missing = missing(keys, &seen.marks, count);
+    if missing.is_empty() {
+        return Some(Begun { count, made: None });
+    }
+    let beyond = Arc::clone(beyond);
+    Some(Begun { count, made: Some(tokio::spawn(async move { make(&*beyond, missing, count).await })) })
 }
 
 /// The marks that are not there, or are of another life of the count and so of no use any more.
-fn missing<'k>(keys: &'k [String], marks: &[Option<Mark>], count: u64) -> Vec<(&'k str, Change)> {
-    let change = |(key, mark): (&'k String, &Option<Mark>)| match mark {
-        None => Some((key.as_str(), Change::Add(Mark::new(count).value()))),
-        Some(mark) if !is_of_life(mark.since, count) => Some((key.as_str(), Change::Set(Mark::new(count).value()))),
+fn missing(keys: &[String], marks: &[Option<Mark>], count: u64) -> Vec<(Vec<u8>, Change)> {
+    let value = || Mark::new(count).value();
+    let change = |(key, mark): (&String, &Option<Mark>)| match mark {
+        None => Some((key.clone().into_bytes(), Change::Add(value()))),
+        Some(mark) if !is_of_life(mark.since, count) => Some((key.clone().into_bytes(), Change::Set(value()))),
         Some(_) => None,
     };
     keys.iter().zip(marks).filter_map(change).collect()
 }
 
-/// Makes marks of this count: whether they hold, because nothing was purged meanwhile.
-async fn make(beyond: &dyn Beyond, marks: Vec<(&str, Change)>, count: u64) -> bool {
+/// Makes marks of this count. What a page may become that has them: they are in vain if something was purged meanwhile.
+async fn make(beyond: &dyn Beyond, marks: Vec<(Vec<u8>, Change)>, count: u64) -> Admission {
     if marks.is_empty() {
-        return true;
+        return Admission::Shared;
     }
-    let keys: Vec<Vec<u8>> = marks.iter().map(|(key, _)| key.as_bytes().to_vec()).collect();
-    let made = beyond.change(keys.iter().cloned().zip(marks.into_iter().map(|(_, change)| change)).collect()).await;
-    let still = look(beyond, &[], None).await.ok().and_then(|seen| seen.count);
-    if made.iter().all(Result::is_ok) && still == Some(count) {
-        return true;
-    }
+    let keys: Vec<Vec<u8>> = marks.iter().map(|(key, _)| key.clone()).collect();
+    let made = beyond.change(marks).await;
+    let still = look(beyond, &[], None).await;
+    let outcome = match still {
+        Ok(seen) if seen.count != Some(count) => Admission::Purged,
+        Ok(_) if made.iter().all(Result::is_ok) => return Admission::Shared,
+        Ok(_) | Err(Silent) => Admission::Unknown,
+    };
     let own = keys.into_iter().zip(made).filter(|(_, made)| *made == Ok(true)).map(|(key, _)| (key, Change::Delete));
     beyond.change(own.collect()).await;
-    false
+    outcome
 }
 
 /// What becomes of a page that was fetched.
@@ -195,8 +214,27 @@ pub(super) enum Admission {
     Unknown,
 }
 
-/// Whether a page that was asked for at `count` may be shared, with the marks of its URL and of its tags.
-pub(super) async fn admit(beyond: &dyn Beyond, of_url: &[String], of_tags: &[String], count: u64) -> Admission {
+/// Whether a page that was begun so may be shared, with the marks of its URL and of its tags; and the count it is to carry.
+pub(super) async fn admit(
+    beyond: &dyn Beyond,
+    of_url: &[String],
+    of_tags: &[String],
+    Begun { count, made }: Begun,
+) -> (Admission, u64) {
+    let made = match made {
+        None => Admission::Shared,
+        // The task ends with its worker at the earliest.
+        Some(made) => made.await.unwrap_or(Admission::Unknown),
+    };
+    let admission = match made {
+        Admission::Shared => admit_marked(beyond, of_url, of_tags, count).await,
+        not_marked => not_marked,
+    };
+    (admission, count)
+}
+
+/// The same when the marks of its URL were made.
+async fn admit_marked(beyond: &dyn Beyond, of_url: &[String], of_tags: &[String], count: u64) -> Admission {
     let keys = [of_url, of_tags].concat();
     let Ok(Seen { count: Some(present), marks, .. }) = look(beyond, &keys, None).await else {
         return Admission::Unknown;
@@ -207,10 +245,10 @@ pub(super) async fn admit(beyond: &dyn Beyond, of_url: &[String], of_tags: &[Str
     let was_purged = standing(url_marks, count) == Standing::Gone
         || tag_marks.iter().flatten().any(|mark| is_of_life(mark.since, count) && mark.since > count)
         || present != count && !missing.is_empty();
-    match make(beyond, missing, present).await && !was_purged {
-        true => Admission::Shared,
-        // The marks are there for the next.
-        false => Admission::Purged,
+    // The marks are there for the next in any case.
+    match make(beyond, missing, present).await {
+        _ if was_purged => Admission::Purged,
+        made => made,
     }
 }
 

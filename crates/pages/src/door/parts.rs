@@ -101,7 +101,7 @@ impl Completion {
     }
 
     /// Passes the whole on, and stores it.
-    pub(super) async fn share(self, errand: Errand, tell: Tell, now: UnixSeconds) {
+    pub(super) async fn share(self, mut errand: Errand, tell: Tell, now: UnixSeconds) {
         let Completion { headers, policy, stored, is_beginning, whole, rest } = self;
         let headers = crate::rules::fields::stored(&headers, &errand.site.settings.rules, now);
         let tags = errand.tags_of(&headers);

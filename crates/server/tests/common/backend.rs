@@ -28,6 +28,9 @@ struct State {
     /// How often each key was looked up.
     gets: HashMap<Vec<u8>, u64>,
     ops: u64,
+    /// Round trips: each look-up of keys, and operations that were asked for between two of them.
+    rounds: u64,
+    is_round_of_ops: bool,
     changes: Option<Box<dyn Changes>>,
 }
 
@@ -35,7 +38,8 @@ impl Scripted {
     pub(crate) fn new() -> Arc<Scripted> {
         let server = Loopback::new(64 << 20);
         let (kept_back, gets) = (VecDeque::new(), HashMap::new());
-        let state = State { server, holds: false, kept_back, down: None, gets, ops: 0, changes: None };
+        let (down, changes, is_round_of_ops) = (None, None, false);
+        let state = State { server, holds: false, kept_back, down, gets, ops: 0, rounds: 0, is_round_of_ops, changes };
         Arc::new(Scripted { state: Mutex::new(state) })
     }
 
@@ -80,6 +84,11 @@ impl Scripted {
     /// Operations carried out.
     pub(crate) fn ops(&self) -> u64 {
         self.state().ops
+    }
+
+    /// Round trips that its clients waited for, one client after the other.
+    pub(crate) fn rounds(&self) -> u64 {
+        self.state().rounds
     }
 
     /// Says something to the server behind, as another of its clients would.
@@ -130,6 +139,8 @@ impl Backend for Scripted {
         self.answer(
             |refusal| vec![Err(refusal); count],
             |state| {
+                state.rounds += 1;
+                state.is_round_of_ops = false;
                 let look_up = |key: &Key| {
                     *state.gets.entry(key.to_vec()).or_default() += 1;
                     let mut request = Vec::new();
@@ -145,6 +156,7 @@ impl Backend for Scripted {
     fn apply(&self, _: usize, op: Op) -> Later<Done> {
         self.answer(Err, |state| {
             state.ops += 1;
+            state.rounds += u64::from(!std::mem::replace(&mut state.is_round_of_ops, true));
             carry_out(&mut state.server, &op)
         })
     }
