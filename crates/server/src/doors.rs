@@ -331,7 +331,7 @@ impl Door {
         {
             // One that is gone is not probed any more.
             self.probes = None;
-            let probe = tokio::spawn(Arc::clone(site.origins()).probe());
+            let probe = tokio::spawn(Arc::clone(site).probe());
             self.probes = Some((Arc::clone(site), Probes(probe)));
         }
         match &mut self.served {

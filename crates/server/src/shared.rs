@@ -214,6 +214,14 @@ pub(crate) struct Listener {
     pub(crate) fd: RawFd,
 }
 
+impl Listener {
+    /// How long connections of its clients that speak another protocol with an origin may be silent.
+    pub(crate) fn tunnel_seconds_max(&self) -> Option<u32> {
+        let most = self.site.as_ref()?.origins().settings().tunnel_timeout.as_secs();
+        u32::try_from(most).ok().filter(|most| *most > 0)
+    }
+}
+
 /// Client connections of the whole server.
 #[derive(Default)]
 pub(crate) struct Connections {
@@ -439,7 +447,7 @@ impl ConnectionInfo {
         }
     }
 
-    /// How [`ConnectionInfo::kick`] wakes the connection; set once, a task's waker stays good for its life.
+    /// How [`ConnectionInfo::kick`] wakes the connection; a task's waker stays good for its life.
     pub(crate) fn set_waker(&self, waker: &Waker) {
         *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker.clone());
     }

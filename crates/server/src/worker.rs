@@ -303,6 +303,7 @@ fn sweep_one(connection: &ConnectionInfo, now: Seconds, idle_seconds_max: u32, i
     let silent = |since: &AtomicU32, seconds_max| now.saturating_sub(since.load(Ordering::Relaxed)) > seconds_max;
     let (stall, value) =
         if is_pressed { (PRESSED_SECONDS_MAX, PRESSED_SECONDS_MAX) } else { (STALL_SECONDS_MAX, VALUE_SECONDS_MAX) };
+    let tunnel = connection.listener.tunnel_seconds_max();
     let kick = match connection.activity() {
         Activity::Handshaking if silent(&connection.commanded_at, HANDSHAKE_SECONDS_MAX) => Kick::Handshake,
         Activity::Writing if silent(&connection.progressed_at, STALL_SECONDS_MAX) => Kick::Stall,
@@ -312,6 +313,7 @@ fn sweep_one(connection: &ConnectionInfo, now: Seconds, idle_seconds_max: u32, i
         Activity::AwaitingRequest if silent(&connection.commanded_at, KEEP_ALIVE_SECONDS_MAX) => Kick::Idle,
         Activity::ReadingBody if silent(&connection.progressed_at, BODY_SECONDS_MAX) => Kick::Stall,
         Activity::ServingMany if silent(&connection.progressed_at, STREAMS_SECONDS_MAX) => Kick::Stall,
+        Activity::Tunnel if tunnel.is_some_and(|most| silent(&connection.progressed_at, most)) => Kick::Idle,
         // Whoever waits for an origin waits as long as that may take.
         Activity::Serving | Activity::ServingMany | Activity::Tunnel => return,
         // A watcher says nothing for as long as it watches, and that is how it should be.

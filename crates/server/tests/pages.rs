@@ -4,12 +4,13 @@ mod common;
 
 use std::io::Read;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use common::pages::{Http, request, serve, serve_with};
 use common::{Client, eventually};
 use nuthatch_pages::door::LogFormat;
 use nuthatch_pages::negotiate::Coding;
-use nuthatch_testkit::origin::Origin;
+use nuthatch_testkit::origin::{Answer, Origin};
 
 /// Every answer is another one, fresh for a minute.
 fn counting() -> Origin {
@@ -119,6 +120,42 @@ fn a_request_body_is_streamed_and_an_unsafe_request_forgets_the_page() {
     assert_eq!(client.reply(false).text(), "POST 5");
 }
 
+/// Answers what it is sent, five bytes at a time.
+fn echo(answer: &mut Answer<'_>) {
+    answer.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
+    loop {
+        let bytes = answer.take(5);
+        if bytes.is_empty() {
+            return;
+        }
+        answer.send(bytes);
+    }
+}
+
+#[test]
+fn an_upgraded_connection_ends_when_nothing_passes_for_tunnel_timeout_and_not_before() {
+    let origin = Origin::start(|_, answer| echo(answer));
+    for (timeout_seconds, ends) in [(600, true), (0, false)] {
+        let server = serve_with(&[&origin], |http| http.origin.tunnel_timeout = Duration::from_secs(timeout_seconds));
+        let (mut client, mut memcached) = (Http::connect(&server), Client::connect(&server));
+        client.send(request("GET", "/socket", &["Connection: Upgrade", "Upgrade: echo"]));
+        assert_eq!(client.head_of_reply().status, 101);
+        let mut echoed = [0; 5];
+        for _ in 0..3 {
+            client.send("echo!");
+            client.reader.read_exact(&mut echoed).expect("an echo, after 500 seconds of silence");
+            memcached.ask("debugtime 500\r\n", "OK\r\n");
+        }
+        memcached.ask("debugtime 1000000\r\n", "OK\r\n");
+        if ends {
+            client.expect_close();
+        } else {
+            client.send("still");
+            client.reader.read_exact(&mut echoed).expect("it is silent for as long as it likes");
+        }
+    }
+}
+
 #[test]
 fn early_hints_and_other_protocols_pass() {
     let origin = Origin::start(|request, answer| match request.target.as_str() {
@@ -126,16 +163,7 @@ fn early_hints_and_other_protocols_pass() {
             answer.send("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n");
             answer.reply("200 OK", &[], "page");
         }
-        _ if request.field("upgrade") == Some("echo") => {
-            answer.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
-            loop {
-                let bytes = answer.take(5);
-                if bytes.is_empty() {
-                    return;
-                }
-                answer.send(bytes);
-            }
-        }
+        _ if request.field("upgrade") == Some("echo") => echo(answer),
         _ => answer.reply("200 OK", &[], "not spoken here"),
     });
     let server = serve(&[&origin]);

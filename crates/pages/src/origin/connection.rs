@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::body::{OriginBody, RequestBody};
+use super::health::ProbeError;
 use super::{Early, FetchError, Origins, Server, ServerAddress, probe_request, tls};
 use crate::ticks::Ticks;
 
@@ -208,17 +209,20 @@ pub(super) async fn ask(
     Err(FetchError::Connect(server.address.clone(), closed))
 }
 
-/// Whether a server answers a request for `path` with success or a redirection, on a connection of its own.
-pub(super) async fn probe(origins: &Origins, server: &Server, path: &str) -> bool {
-    let Some(request) = probe_request(&server.address.authority(), path) else { return false };
+/// Whether a server answers a request for `path` with success or a redirection, on a connection of its own; if not, why.
+pub(super) async fn probe(origins: &Origins, server: &Server, path: &str) -> Result<(), ProbeError> {
+    let request = probe_request(&server.address.authority(), path).ok_or(ProbeError::Unaskable)?;
     let asking = async {
-        let mut sender = connect(origins, server).await.ok()?;
-        sender.send_request(request.map(|()| RequestBody::Empty)).await.ok()
+        let mut sender = connect(origins, server).await.map_err(ProbeError::Failed)?;
+        let broken = |error| ProbeError::Failed(FetchError::Broken(server.address.clone(), error));
+        let response = sender.send_request(request.map(|()| RequestBody::Empty)).await.map_err(broken)?;
+        match response.status() {
+            status if status.is_success() || status.is_redirection() => Ok(()),
+            status => Err(ProbeError::Status(status)),
+        }
     };
-    let answer = origins.ticks.within(origins.settings.health_interval.max(MIN_PROBE_TIME), asking).await.flatten();
-    answer.is_some_and(|response: Response<hyper::body::Incoming>| {
-        response.status().is_success() || response.status().is_redirection()
-    })
+    let time = origins.settings.health_interval.max(MIN_PROBE_TIME);
+    origins.ticks.within(time, asking).await.unwrap_or(Err(ProbeError::Late(time)))
 }
 
 /// A probe has at least this long.

@@ -1,8 +1,13 @@
 //! Is a server well? Told by how requests to it fare, and by probes where there are any. Shared by all workers.
 
+use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use http::StatusCode;
+
+use super::FetchError;
 
 /// What is known of one server. Every field stands for itself, so relaxed accesses do: a worker that learns of an
 /// illness a moment later asks once more in vain.
@@ -40,11 +45,38 @@ impl Health {
         }
     }
 
-    /// A probe found it so.
-    pub(super) fn probed(&self, is_well: bool) {
-        self.is_probed_ill.store(!is_well, Ordering::Relaxed);
+    /// A probe found it so: whether the last one found it otherwise.
+    pub(super) fn probed(&self, is_well: bool) -> bool {
         if is_well {
             self.succeeded();
+        }
+        self.is_probed_ill.swap(!is_well, Ordering::Relaxed) == is_well
+    }
+}
+
+/// Why a probe finds a server ill.
+#[derive(Debug)]
+#[non_exhaustive]
+pub(super) enum ProbeError {
+    /// The server's address or the path cannot be asked for.
+    Unaskable,
+    /// No answer is to be had.
+    Failed(FetchError),
+    /// Not in this time.
+    Late(Duration),
+    /// It answers that it is not well.
+    Status(StatusCode),
+}
+
+impl fmt::Display for ProbeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ProbeError::Unaskable => f.write_str("its address and path make no request"),
+            ProbeError::Failed(error) => error.fmt(f),
+            ProbeError::Late(time) => write!(f, "expected an answer in {} s (health_interval)", time.as_secs()),
+            ProbeError::Status(status) => {
+                write!(f, "expected success or a redirection, it answered {}", status.as_u16())
+            }
         }
     }
 }
@@ -73,9 +105,10 @@ mod tests {
         assert!(health.is_well());
         health.failed(1, Duration::ZERO);
         assert!(health.is_well(), "its time is over");
-        health.probed(false);
+        assert!(!health.probed(true), "as it was thought");
+        assert!(health.probed(false) && !health.probed(false));
         assert!(!health.is_well());
-        health.probed(true);
+        assert!(health.probed(true) && !health.probed(true));
         assert!(health.is_well());
     }
 }

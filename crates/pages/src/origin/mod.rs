@@ -59,6 +59,8 @@ pub struct OriginSettings {
     pub idle_connections_max: usize,
     /// How long they are kept.
     pub idle_timeout: Duration,
+    /// How long a connection that speaks another protocol may be silent in both directions; zero for ever.
+    pub tunnel_timeout: Duration,
     /// Failures in a row after which a server is left alone for [`OriginSettings::fail_time`]; 0 for never.
     pub fails_max: u32,
     /// For how long.
@@ -82,6 +84,7 @@ impl Default for OriginSettings {
             between_bytes_timeout: Duration::from_secs(60),
             idle_connections_max: 32,
             idle_timeout: Duration::from_secs(30),
+            tunnel_timeout: Duration::from_secs(3600),
             fails_max: 3,
             fail_time: Duration::from_secs(10),
             health_path: None,
@@ -292,15 +295,27 @@ impl Origins {
         order
     }
 
-    /// Asks every server for the health path again and again, until dropped. Ends at once where there is none.
-    pub async fn probe(self: Arc<Origins>) {
-        let Some(path) = self.settings.health_path.clone() else { return };
+    /// Asks every server for the health path again and again, until dropped. Ends at once where there is none. A server that
+    /// is found otherwise than by the last probe is worth a line for `say`.
+    pub(crate) async fn probe(&self, say: impl Fn(fmt::Arguments<'_>)) {
+        let Some(path) = self.settings.health_path.as_deref() else { return };
         loop {
-            for server in &self.servers {
-                let is_well = connection::probe(&self, server, &path).await;
-                server.health.probed(is_well);
-            }
+            self.probe_once(path, &say).await;
             self.ticks.sleep(self.settings.health_interval).await;
+        }
+    }
+
+    async fn probe_once(&self, path: &str, say: impl Fn(fmt::Arguments<'_>)) {
+        for server in &self.servers {
+            let found = connection::probe(self, server, path).await;
+            let (is_changed, address) = (server.health.probed(found.is_ok()), &server.address);
+            match found {
+                _ if !is_changed => {}
+                Ok(()) => say(format_args!("http: origin {address} is well again by its health path {path}")),
+                Err(why) => say(format_args!(
+                    "http: origin {address} is left alone until its health path {path} finds it well: {why}"
+                )),
+            }
         }
     }
 
@@ -321,6 +336,7 @@ fn probe_request(authority: &str, path: &str) -> Option<Request<()>> {
 
 #[cfg(test)]
 mod tests {
+    use nuthatch_testkit::origin::Origin;
     use tokio_rustls::rustls::RootCertStore;
     use tokio_rustls::rustls::crypto::ring;
 
@@ -328,7 +344,10 @@ mod tests {
 
     fn origins(balance: Balance) -> Arc<Origins> {
         let servers = ["http://a:1", "http://b:2", "http://c:3"].map(|text| text.parse().expect("an address"));
-        let settings = OriginSettings { servers: servers.to_vec(), balance, ..OriginSettings::default() };
+        origins_by(OriginSettings { servers: servers.to_vec(), balance, ..OriginSettings::default() })
+    }
+
+    fn origins_by(settings: OriginSettings) -> Arc<Origins> {
         let trust = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let trust = trust.with_safe_default_protocol_versions().expect("versions");
         let trust = trust.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
@@ -357,5 +376,45 @@ mod tests {
             let now = origins.order(hash as u64)[0];
             assert!(now == *before || *before == 1 && now != 1);
         }
+    }
+
+    #[test]
+    fn what_probes_find_is_said_when_it_changes_and_why() {
+        // The probes' answers, one after the other; the last one stays.
+        let answers = ["200 OK", "503 Busy", "503 Busy", "301 Moved", "200 OK", "404 Gone", "200 OK"];
+        let count = AtomicUsize::new(0);
+        let origin = Origin::start(move |_, answer| {
+            let at = count.fetch_add(1, Ordering::Relaxed);
+            answer.reply(answers[at.min(answers.len() - 1)], &["Connection: close"], "");
+        });
+        let settings =
+            OriginSettings { servers: vec![origin.url().parse().expect("an address")], ..OriginSettings::default() };
+        let (origins, said) = (origins_by(settings), Mutex::new(Vec::new()));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            for _ in 0..answers.len() + 1 {
+                origins.probe_once("/health", |line| said.lock().expect("no panic").push(line.to_string())).await;
+            }
+        });
+        let url = origin.url();
+        let (ill, well) =
+            ("is left alone until its health path /health finds it well: ", "is well again by its health path /health");
+        let why = "expected success or a redirection, it answered";
+        let expected = [format!("{ill}{why} 503"), well.to_owned(), format!("{ill}{why} 404"), well.to_owned()];
+        assert_eq!(said.into_inner().expect("no panic"), expected.map(|line| format!("http: origin {url} {line}")));
+        assert!(origins.health().all(|(_, is_well)| is_well));
+    }
+
+    #[test]
+    fn a_probe_that_nobody_answers_says_so() {
+        let settings = OriginSettings {
+            servers: vec!["http://127.0.0.1:1".parse().expect("an address")],
+            ..OriginSettings::default()
+        };
+        let origins = origins_by(settings);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let found = runtime.block_on(connection::probe(&origins, &origins.servers[0], "/health"));
+        let why = found.expect_err("nobody listens").to_string();
+        assert!(why.starts_with("origin http://127.0.0.1:1: cannot connect: "), "{why}");
     }
 }

@@ -9,7 +9,7 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 use nuthatch_pages::door::guard::{Guard, Refusal, Refused};
@@ -93,6 +93,10 @@ impl Drop for Opened {
     fn drop(&mut self) {
         let peer = self.info.peer;
         let what = match self.info.kicked() {
+            Kick::Idle if self.info.activity() == Activity::Tunnel => {
+                let why = "nothing passed through its upgraded connection in either direction (tunnel_timeout)";
+                Some((ListenerCounter::IdleKicks, "idle_timeout", why))
+            }
             Kick::Idle => Some((ListenerCounter::IdleKicks, "idle_timeout", "it was idle for too long")),
             Kick::Handshake => Some((ListenerCounter::TlsHandshakeErrors, "error", "its TLS handshake takes too long")),
             Kick::Stall => Some((ListenerCounter::StallKicks, "error", "it neither reads nor sends")),
@@ -174,7 +178,8 @@ pub(super) struct Wire {
     is_refused: bool,
     lingered_bytes: usize,
     charged_bytes: usize,
-    has_tunnel_waker: bool,
+    /// Whom the sweep wakes while another protocol is spoken.
+    tunnel_waker: Option<Waker>,
 }
 
 impl Wire {
@@ -197,7 +202,7 @@ impl Wire {
             is_refused: false,
             lingered_bytes: 0,
             charged_bytes: 0,
-            has_tunnel_waker: false,
+            tunnel_waker: None,
         }
     }
 
@@ -530,9 +535,11 @@ fn note_upgrade(client: &Client, guard: &Guard) {
 impl Read for Wire {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, mut buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.guard.as_ref().is_some_and(Guard::is_tunnel) && !this.has_tunnel_waker {
-            // The task that reads is another from here on.
-            this.has_tunnel_waker = true;
+        // From some read on the task that reads is another: the connection's may have read on for a while.
+        if this.guard.as_ref().is_some_and(Guard::is_tunnel)
+            && this.tunnel_waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker()))
+        {
+            this.tunnel_waker = Some(cx.waker().clone());
             this.opened.info.set_waker(cx.waker());
         }
         loop {

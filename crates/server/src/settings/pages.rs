@@ -530,6 +530,13 @@ pub(super) static ORIGIN: &[Knob<OriginDraft>] = &[
     .default("30")
     .for_new_connections(),
     Knob::<OriginDraft>::new(
+        "tunnel_timeout",
+        "how long a connection that speaks another protocol (WebSocket) may be silent in both directions; 0 is for ever",
+        Action::Seconds(|d, seconds| d.settings.tunnel_timeout = duration(seconds)),
+    )
+    .default("3600")
+    .for_new_connections(),
+    Knob::<OriginDraft>::new(
         "fails_max",
         "leave a server alone after so many failures in a row; 0 is never",
         Action::Integer { min: 0, max: 1_000_000, missing: None, set: |d, n| d.settings.fails_max = n as u32 },
