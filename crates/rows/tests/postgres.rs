@@ -61,6 +61,28 @@ fn keys_of_several_columns_are_told_as_they_are_asked_for() {
 }
 
 #[test]
+fn of_very_many_rows_changed_at_once_each_is_told_or_a_gap_for_all() {
+    let name = WORLD.fresh();
+    (WORLD.sql)(&format!("CREATE TABLE {name} (num INT PRIMARY KEY, body TEXT)"));
+    let settings = WORLD.settings(&name, &["num"], &["body"]);
+    let table = open(&settings);
+    (WORLD.sql)(&nuthatch_rows::triggers(&settings, &table.layout().expect("checked")));
+    let heard = common::listen(&table);
+    (WORLD.sql)(&format!("INSERT INTO {name} SELECT n, 'x' FROM generate_series(1, 20000) n"));
+    let mut untold: std::collections::HashSet<Vec<u8>> = (1..=20_000).map(|n: u32| n.to_string().into()).collect();
+    while !untold.is_empty() {
+        match heard.recv_timeout(std::time::Duration::from_secs(30)).expect("a change is missing") {
+            Change::Key(key) => assert!(untold.remove(&key), "{key:?} again"),
+            Change::Gap => untold.clear(),
+            other => panic!("{other:?}"),
+        }
+    }
+    // And it goes on.
+    (WORLD.sql)(&format!("DELETE FROM {name} WHERE num = 7"));
+    while heard.recv_timeout(std::time::Duration::from_secs(30)).expect("the deletion") != Change::Key(b"7".into()) {}
+}
+
+#[test]
 fn a_table_without_triggers_says_that_it_hears_nothing() {
     let table = open(&WORLD.full());
     let (sender, heard) = std::sync::mpsc::channel();

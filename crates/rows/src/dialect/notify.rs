@@ -2,14 +2,17 @@
 //!
 //! PostgreSQL replays nothing to who was away, and tells only what a trigger was made to tell: without the triggers that
 //! [`triggers`] writes, nothing is heard of and this says so. A notification comes when its transaction commits. The connection is
-//! asked every second whether it still stands.
+//! asked every second whether it still stands. Of more changes at once than are worth telling apart ([`HEARD_MAX`]) a gap is told.
 
 use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Notification};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -22,6 +25,10 @@ use crate::sql::Quote;
 use crate::watch::Change;
 
 const ASKED_EVERY: Duration = Duration::from_secs(1);
+
+/// Notifications that wait to be told, of up to 8000 bytes each. They come faster than they are told only where one transaction
+/// changes very many rows, and then forgetting every copy costs less than forgetting so many one by one.
+const HEARD_MAX: usize = 4096;
 
 /// A notification holds less than 8000 bytes ("NOTIFY" in PostgreSQL's manual).
 const PAYLOAD_MAX: usize = 7000;
@@ -106,8 +113,8 @@ async fn follow(shared: &Shared, config: &Config, tls: Option<&MakeRustlsConnect
         let why = error.as_db_error().map_or_else(|| error.to_string(), |error| error.message().to_owned());
         format!("changes of {place}: {why}")
     };
-    let (sender, mut heard) = mpsc::unbounded_channel();
-    let connect = tokio::time::timeout(shared.settings.timeout, connect(config, tls, sender));
+    let (hears, mut heard) = hearing();
+    let connect = tokio::time::timeout(shared.settings.timeout, connect(config, tls, hears));
     let client = connect.await.map_err(|_| format!("{place}: cannot connect in time"))?.map_err(said)?;
     // The database may be another by now, and the number of the writer's session someone else's.
     shared.watchers.forget_own();
@@ -116,8 +123,12 @@ async fn follow(shared: &Shared, config: &Config, tls: Option<&MakeRustlsConnect
     shared.watchers.went_on();
     shared.watchers.tell(&Change::Gap);
     loop {
-        match tokio::time::timeout(ASKED_EVERY, heard.recv()).await {
-            Ok(Some(notification)) => {
+        match tokio::time::timeout(ASKED_EVERY, heard.next()).await {
+            Ok(Some(News::Missed)) => {
+                shared.counters.gaps.add(1);
+                shared.watchers.tell(&Change::Gap);
+            }
+            Ok(Some(News::Heard(notification))) => {
                 if shared.watchers.is_own_session(notification.process_id().into(), Instant::now()) {
                     continue;
                 }
@@ -131,6 +142,57 @@ async fn follow(shared: &Shared, config: &Config, tls: Option<&MakeRustlsConnect
                 asked.map_err(|_| format!("changes of {place}: the database is silent"))?.map_err(said)??;
             }
         }
+    }
+}
+
+/// A queue of what is heard, that is never longer than [`HEARD_MAX`].
+fn hearing<T>() -> (Hears<T>, HeardBy<T>) {
+    let (sender, queue) = mpsc::channel(HEARD_MAX);
+    let missed = Arc::new(AtomicBool::new(false));
+    (Hears { sender, missed: Arc::clone(&missed) }, HeardBy { queue, missed })
+}
+
+/// Its end where something is heard.
+struct Hears<T> {
+    sender: mpsc::Sender<T>,
+    missed: Arc<AtomicBool>,
+}
+
+impl<T> Hears<T> {
+    /// Passes it on, or notes that it is missed. False: nobody listens any more.
+    fn hear(&self, heard: T) -> bool {
+        match self.sender.try_send(heard) {
+            Ok(()) => true,
+            Err(TrySendError::Full(_)) => {
+                self.missed.store(true, Ordering::Release);
+                true
+            }
+            Err(TrySendError::Closed(_)) => false,
+        }
+    }
+}
+
+/// Its other end.
+struct HeardBy<T> {
+    queue: mpsc::Receiver<T>,
+    missed: Arc<AtomicBool>,
+}
+
+enum News<T> {
+    Heard(T),
+    /// Something came that did not fit. It is as good as everything that came until now.
+    Missed,
+}
+
+impl<T> HeardBy<T> {
+    /// What comes next; none after the end.
+    async fn next(&mut self) -> Option<News<T>> {
+        // While anything is missed the queue is full, so that nobody waits below.
+        if self.missed.swap(false, Ordering::AcqRel) {
+            while self.queue.try_recv().is_ok() {}
+            return Some(News::Missed);
+        }
+        self.queue.recv().await.map(News::Heard)
     }
 }
 
@@ -156,24 +218,24 @@ async fn ask_for_triggers(shared: &Shared, client: &Client) -> Result<Result<(),
 async fn connect(
     config: &Config,
     tls: Option<&MakeRustlsConnect>,
-    sender: mpsc::UnboundedSender<Notification>,
+    hears: Hears<Notification>,
 ) -> Result<Client, tokio_postgres::Error> {
     Ok(match tls {
         None => {
             let (client, connection) = config.connect(NoTls).await?;
-            tokio::spawn(pass_on(connection, sender));
+            tokio::spawn(pass_on(connection, hears));
             client
         }
         Some(tls) => {
             let (client, connection) = config.connect(tls.clone()).await?;
-            tokio::spawn(pass_on(connection, sender));
+            tokio::spawn(pass_on(connection, hears));
             client
         }
     })
 }
 
 /// Drives a connection and passes on what it is told. Whoever listens learns of its end by the end of the channel.
-async fn pass_on<S, T>(mut connection: Connection<S, T>, sender: mpsc::UnboundedSender<Notification>)
+async fn pass_on<S, T>(mut connection: Connection<S, T>, hears: Hears<Notification>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
@@ -181,9 +243,34 @@ where
     let mut messages = stream::poll_fn(move |context| connection.poll_message(context));
     while let Some(Ok(message)) = messages.next().await {
         if let AsyncMessage::Notification(notification) = message
-            && sender.send(notification).is_err()
+            && !hears.hear(notification)
         {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_more_than_fits_a_gap_is_told_once_and_what_comes_later_as_it_comes() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let (hears, mut heard) = hearing();
+        let mut next = || match runtime.block_on(heard.next()) {
+            Some(News::Heard(number)) => Some(number),
+            Some(News::Missed) => None,
+            None => panic!("it has not ended"),
+        };
+        let heard_of = |numbers: std::ops::Range<usize>| numbers.for_each(|number| assert!(hears.hear(number)));
+        heard_of(0..HEARD_MAX);
+        assert_eq!(next(), Some(0), "what fits is told");
+        heard_of(0..3);
+        assert_eq!((next(), hears.sender.capacity()), (None, HEARD_MAX), "and nothing waits that the gap includes");
+        heard_of(7..8);
+        assert_eq!(next(), Some(7));
+        drop(heard);
+        assert!(!hears.hear(8), "nobody listens");
     }
 }
