@@ -123,6 +123,66 @@ fn pages_that_are_fetched_and_not_read_take_a_bounded_part_of_memory_and_the_res
     assert_eq!(memcached.number("store_no_memory"), 2);
 }
 
+/// The body of a page of this number: no two pages have a piece in common.
+fn large_body(page: usize, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at / 1000 * 7 + page * 83) as u8).collect()
+}
+
+#[test]
+fn pages_that_outgrow_the_limit_at_once_on_several_workers_reach_all_who_wait_and_hold_up_no_other() {
+    const PAGES: usize = 3;
+    const CLIENTS: usize = 4;
+    const BYTES: usize = 3_000_000;
+    let gate = Gate::default();
+    let origin = Origin::start({
+        let gate = gate.clone();
+        move |request, answer| {
+            let Ok(page) = request.target[1..].parse() else { return answer.reply("200 OK", &[], "small") };
+            gate.wait();
+            // Nobody knows beforehand how long it becomes.
+            answer.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nConnection: close\r\n\r\n");
+            large_body(page, BYTES).chunks(10_000).for_each(|piece| answer.send(piece));
+            answer.close();
+        }
+    });
+    let mut http = pages_of(&[&origin]);
+    http.pages.page_bytes_max = 200_000;
+    let server = start(Settings { workers: 4, ..settings_with(http) });
+    let mut memcached = Client::connect(&server);
+    let mut clients: Vec<(usize, Http)> = Vec::new();
+    for number in 0..PAGES * CLIENTS {
+        let page = number % PAGES;
+        let mut client = Http::connect(&server);
+        client.send(format!("GET /{page} HTTP/1.1\r\nHost: a.example\r\n\r\n"));
+        clients.push((page, client));
+    }
+    eventually(|| origin.count() == PAGES && memcached.number("cmd_get") == (PAGES * CLIENTS) as u64);
+    gate.open();
+    // The last clients do not read for now. Those of the first page are all that its flight may be held up by.
+    let slow = clients.split_off(PAGES * (CLIENTS - 1));
+    let (held_up, others): (Vec<_>, Vec<_>) = clients.into_iter().partition(|(page, _)| *page == 0);
+    let (slow_of_first, slow_of_others): (Vec<_>, Vec<_>) = slow.into_iter().partition(|(page, _)| *page == 0);
+    let read = |clients: Vec<(usize, Http)>| {
+        std::thread::scope(|scope| {
+            for (page, mut client) in clients {
+                scope.spawn(move || {
+                    let reply = client.reply(false);
+                    assert_eq!(reply.status, 200);
+                    assert!(reply.body == large_body(page, BYTES), "/{page}: {} bytes", reply.body.len());
+                });
+            }
+        });
+    };
+    read(others.into_iter().chain(slow_of_others).collect());
+    assert_eq!(Http::connect(&server).get("/small").text(), "small");
+    // One goes without having read anything.
+    drop(slow_of_first);
+    read(held_up);
+    assert_eq!(origin.count(), PAGES + 1, "each was fetched once");
+    eventually(|| memcached.number("store_too_large") == PAGES as u64);
+    assert_eq!(memcached.number("cmd_set"), 0);
+}
+
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
