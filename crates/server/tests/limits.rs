@@ -1,5 +1,6 @@
-//! What the process as a whole may use: descriptors and memory. Against the built program, because the tests' own process
-//! is no measure.
+//! What the process as a whole may use: descriptors and memory. Against the built program, because the tests' own process is no
+//! measure; and a program of its own, because it raises the limit of its own descriptors, and what a server is served and uses in a
+//! second is asked without other tests beside it.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

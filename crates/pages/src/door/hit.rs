@@ -4,7 +4,7 @@
 //! It decides nothing of its own. The guard has read the head; URL, cookies, codings, policy and what is announced are
 //! judged by the same functions as every other request's ([`super::visit`]), and whatever is not the plain case (another
 //! method, preconditions, ranges, directives, sessions, variants, stale pages, stored forms of others) is declined here
-//! and answered there. Which of both answered cannot be told from an answer (`tests/pages_hits.rs`). Nothing here waits.
+//! and answered there. Which of both answered cannot be told from an answer (`tests/pages/hits.rs`). Nothing here waits.
 
 use std::io::{IoSlice, Write as _};
 

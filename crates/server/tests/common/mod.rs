@@ -1,10 +1,7 @@
 //! Servers in the test's own process, and plain clients for them.
-#![allow(dead_code, reason = "each test file uses its own part of this")]
+#![allow(dead_code, reason = "each test program uses its own part of this")]
 
-pub(crate) mod backend;
 pub(crate) mod binary;
-pub(crate) mod pages;
-pub(crate) mod program;
 pub(crate) mod tls;
 
 use std::io::{Read, Write};
