@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::common::binary::frame;
 use crate::common::{Client, address, eventually, listener, settings, start};
+use crate::count;
 use crate::scripted::Scripted;
 use nuthatch_server::backend::{Backend, Forget};
 use nuthatch_server::settings::{PoolSettings, RouteSettings, Settings};
@@ -32,10 +33,6 @@ fn start_backed(settings: Settings) -> (Running, Arc<Scripted>) {
     let backend: Arc<dyn Backend> = Arc::clone(&scripted) as _;
     let prepared = Server::prepare(settings).expect("settings are good").with_backend("scripted", backend);
     (prepared.start().expect("the server starts"), scripted)
-}
-
-fn count(client: &mut Client, counter: &str) -> u64 {
-    client.stat("stats pools", &format!("tiered:{counter}")).parse().expect("a number")
 }
 
 #[test]

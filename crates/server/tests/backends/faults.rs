@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::common::{Client, PATIENCE, eventually, listener, records, server_at, settings, start, two_addresses};
+use crate::common::{
+    Client, PATIENCE, eventually, listener, records, server_at, settings, source, start, two_addresses,
+};
+use crate::{count, follow};
 use nuthatch_fleet::membership::Source;
 use nuthatch_fleet::{FleetSettings, Protocol, ServerSpec};
 use nuthatch_server::settings::{PoolSettings, Settings};
@@ -27,9 +30,9 @@ fn memcached() -> Spawned {
     Launch::real_memcached().args(["-t", "1", "-m", "64"]).start()
 }
 
-fn source(address: &Address) -> Source {
+fn listed(address: &Address) -> Source {
     let Address::Tcp(port) = address else { panic!("it listens on TCP") };
-    Source::Server(ServerSpec::new("127.0.0.1", *port))
+    source(*port)
 }
 
 /// Times short enough for tests.
@@ -177,7 +180,7 @@ fn whatever_one_server_does_is_counted_costs_its_own_keys_only_and_ends_with_it(
         let at = faulty.address();
         // Down at the start.
         faulty.set(Fault::Refuse);
-        let servers = vec![source(&at), source(real[1].address()), source(real[2].address())];
+        let servers = vec![listed(&at), listed(real[1].address()), listed(real[2].address())];
         let server = start(before(fleet(servers, protocol)));
         let mut observer = Client::connect(&server);
         let load = Load::start(&server, vec![format!("SERVER_ERROR fleet shared: server {at} ")]);
@@ -213,7 +216,7 @@ fn whatever_one_server_does_is_counted_costs_its_own_keys_only_and_ends_with_it(
         // It is started again and has nothing: its keys are misses, and no error.
         let another = memcached();
         faulty.lead_to(another.address());
-        let mut direct = Client::connect_to(([127, 0, 0, 1], another.port()).into());
+        let mut direct = Client::of_port(another.port());
         eventually(|| direct.number("curr_items") > 5);
         load.more(|seen| &seen.hits, 200);
         load.end();
@@ -228,7 +231,7 @@ fn with_all_servers_down_everything_is_refused_in_time_and_comes_back() {
     let real = [memcached(), memcached()];
     let mut faulty = real.each_ref().map(|server| Faulty::before(server.address()));
     let at = faulty.each_ref().map(Faulty::address);
-    let server = start(before(fleet(at.iter().map(source).collect(), Protocol::Meta)));
+    let server = start(before(fleet(at.iter().map(listed).collect(), Protocol::Meta)));
     let blames = at.iter().map(|at| format!("SERVER_ERROR fleet shared: server {at} ")).collect();
     let load = Load::start(&server, blames);
     load.more(|seen| &seen.hits, 100);
@@ -250,11 +253,11 @@ fn with_all_servers_down_everything_is_refused_in_time_and_comes_back() {
 fn a_watching_connection_that_hangs_costs_at_most_the_life_of_a_copy() {
     let real = memcached();
     let mut faulty = Faulty::before(real.address()).striking(b"watch ");
-    let server = start(before(fleet(vec![source(&faulty.address())], Protocol::Meta)));
+    let server = start(before(fleet(vec![listed(&faulty.address())], Protocol::Meta)));
     let mut client = Client::connect_to(crate::common::address(&server, 1));
-    eventually(|| client.stat("stats pools", "tiered:tier_stream").starts_with("following"));
+    follow(&mut client);
     faulty.set(Fault::Hang);
-    let mut direct = Client::connect_to(([127, 0, 0, 1], real.port()).into());
+    let mut direct = Client::of_port(real.port());
     for number in 0..3 {
         direct.ask(format!("set k 0 0 1\r\n{number}\r\n"), "STORED\r\n");
         let written = Instant::now();
@@ -268,11 +271,26 @@ fn a_watching_connection_that_hangs_costs_at_most_the_life_of_a_copy() {
         }
     }
     // What it did not hear of while it hung may be missing in what it keeps.
-    let gaps: u64 = client.stat("stats pools", "tiered:tier_gaps").parse().expect("a number");
+    let gaps = count(&mut client, "tier_gaps");
     faulty.set(Fault::None);
     faulty.end_connections();
-    eventually(|| client.stat("stats pools", "tiered:tier_gaps").parse::<u64>().expect("a number") > gaps);
-    eventually(|| client.stat("stats pools", "tiered:tier_stream").starts_with("following"));
+    eventually(|| count(&mut client, "tier_gaps") > gaps);
+    follow(&mut client);
+}
+
+/// A client of a server whose fleet's list is known by now.
+fn observer(server: &Running) -> Client {
+    let mut observer = Client::connect(server);
+    eventually(|| {
+        observer.send("set k 0 0 1\r\n1\r\n");
+        observer.read_until("\r\n") == "STORED\r\n"
+    });
+    observer
+}
+
+/// One of the counters of the fleet.
+fn counted(observer: &mut Client, counter: &str) -> u64 {
+    observer.stat("stats fleet", &format!("shared:{counter}")).parse().expect("a number")
 }
 
 #[test]
@@ -286,21 +304,14 @@ fn an_etcd_that_goes_away_leaves_its_last_list_to_a_pool_under_load() {
         ..fleet(vec![Source::parse(&format!("etcd:{}/caches/", etcd.endpoint())).expect("a source")], Protocol::Meta)
     };
     let server = start(before(list));
-    let mut observer = Client::connect(&server);
-    eventually(|| {
-        observer.send("set k 0 0 1\r\n1\r\n");
-        observer.read_until("\r\n") == "STORED\r\n"
-    });
+    let mut observer = observer(&server);
     let load = Load::start(&server, Vec::new());
     load.more(|seen| &seen.hits, 100);
-    let failures = |observer: &mut Client| -> u64 {
-        observer.stat("stats fleet", "shared:list_failures").parse().expect("a number")
-    };
-    let earlier = failures(&mut observer);
+    let failures = counted(&mut observer, "list_failures");
     etcd.stop();
-    eventually(|| failures(&mut observer) > earlier);
+    eventually(|| counted(&mut observer, "list_failures") > failures);
     load.more(|seen| &seen.hits, 500);
-    assert_eq!(observer.stat("stats fleet", "shared:list_changes"), "1");
+    assert_eq!(counted(&mut observer, "list_changes"), 1);
     load.end();
 }
 
@@ -320,20 +331,13 @@ fn a_server_that_moves_and_a_name_server_that_fails_cost_a_pool_under_load_misse
         )
     };
     let server = start(before(list));
-    let mut observer = Client::connect(&server);
-    eventually(|| {
-        observer.send("set k 0 0 1\r\n1\r\n");
-        observer.read_until("\r\n") == "STORED\r\n"
-    });
+    let mut observer = observer(&server);
     let load = Load::start(&server, Vec::new());
     load.more(|seen| &seen.hits, 200);
     names.put("cache.example", A, records(&addresses[1..]));
     let mut moved_to = Client::connect(&servers[1]);
     eventually(|| moved_to.number("curr_items") > 20);
     load.more(|seen| &seen.hits, 200);
-    let counted = |observer: &mut Client, counter: &str| -> u64 {
-        observer.stat("stats fleet", &format!("shared:{counter}")).parse().expect("a number")
-    };
     let failures = counted(&mut observer, "list_failures");
     names.clear();
     eventually(|| counted(&mut observer, "list_failures") > failures + 1);
@@ -354,6 +358,6 @@ fn a_server_listed_twice_is_refused_and_one_that_weighs_nothing_is_asked_nothing
     let load = Load::start(&server, Vec::new());
     load.more(|seen| &seen.hits, 200);
     load.end();
-    let mut direct = Client::connect_to(([127, 0, 0, 1], real[0].port()).into());
+    let mut direct = Client::of_port(real[0].port());
     assert_eq!(direct.number("cmd_set") + direct.number("cmd_get"), 0);
 }

@@ -3,7 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Client, PATIENCE, address, eventually, listener, settings};
+use crate::common::{Client, PATIENCE, address, eventually, listener, settings, source};
+use crate::{count, follow};
 use nuthatch_fleet::membership::Source;
 use nuthatch_fleet::{FleetSettings, Protocol, ServerSpec};
 use nuthatch_server::settings::{PoolSettings, Settings};
@@ -13,10 +14,6 @@ use nuthatch_testkit::{Launch, Spawned, spawn};
 
 fn memcached() -> Spawned {
     Launch::real_memcached().args(["-t", "1", "-m", "256", "-o", "no_lru_maintainer,no_lru_crawler"]).start()
-}
-
-fn source(port: u16) -> Source {
-    Source::Server(ServerSpec::new("127.0.0.1", port))
 }
 
 /// A server whose pool `tiered` stands before a fleet of servers on `ports`.
@@ -43,14 +40,9 @@ fn ports(servers: &[Spawned]) -> Vec<u16> {
     servers.iter().map(Spawned::port).collect()
 }
 
-fn count(client: &mut Client, counter: &str) -> u64 {
-    client.stat("stats pools", &format!("tiered:{counter}")).parse().expect("a number")
-}
-
 /// One of memcached's own counters.
 fn asked(server: &Spawned, counter: &str) -> u64 {
-    let mut client = Client::connect_to(([127, 0, 0, 1], server.port()).into());
-    client.number(counter)
+    Client::of_port(server.port()).number(counter)
 }
 
 #[test]
@@ -225,7 +217,7 @@ fn what_another_host_writes_is_seen_at_once_where_the_servers_tell_of_it_and_aft
         if tells {
             for host in &hosts {
                 let mut client = Client::connect(host);
-                eventually(|| client.stat("stats pools", "tiered:tier_stream").starts_with("following"));
+                follow(&mut client);
             }
         }
         let (longest, stale) = staleness(&hosts[0], &hosts[1], writes);
@@ -243,7 +235,7 @@ fn a_stream_that_breaks_forgets_every_copy_and_is_taken_up_again() {
     let servers = [memcached()];
     let server = start(before(&ports(&servers), Protocol::Meta, 600));
     let mut client = Client::connect(&server);
-    eventually(|| client.stat("stats pools", "tiered:tier_stream").starts_with("following"));
+    follow(&mut client);
     let gaps = count(&mut client, "tier_gaps");
     client.ask("set k 0 0 1\r\n1\r\n", "STORED\r\n");
     // What was stored through here is told of as well: wait for that, so that the copy is one that was fetched since.
@@ -259,7 +251,7 @@ fn a_stream_that_breaks_forgets_every_copy_and_is_taken_up_again() {
     let answer = client.read_until("\r\n");
     assert!(answer.starts_with("SERVER_ERROR fleet shared: "), "{answer}");
     let back = Launch::real_memcached().args(["-t", "1", "-p", &port.to_string(), "-l", "127.0.0.1"]).start();
-    eventually(|| client.stat("stats pools", "tiered:tier_stream").starts_with("following"));
+    follow(&mut client);
     eventually(|| {
         client.send("set k 0 0 1\r\n2\r\n");
         client.read_until("\r\n") == "STORED\r\n"

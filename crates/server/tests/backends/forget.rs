@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::common::binary::frame;
-use crate::common::{Client, eventually, listener, settings, start};
-use nuthatch_fleet::membership::Source;
-use nuthatch_fleet::{FleetSettings, Protocol, ServerSpec};
+use crate::common::{Client, eventually, listener, settings, source, start};
+use crate::{count, follow};
+use nuthatch_fleet::{FleetSettings, Protocol};
 use nuthatch_server::Running;
 use nuthatch_server::settings::{PoolSettings, Settings};
 use nuthatch_testkit::{Launch, Spawned};
@@ -17,7 +17,7 @@ fn nuthatch() -> Spawned {
 
 fn fleet(name: &str, servers: &[&Spawned], protocol: Protocol) -> FleetSettings {
     FleetSettings {
-        servers: servers.iter().map(|server| Source::Server(ServerSpec::new("127.0.0.1", server.port()))).collect(),
+        servers: servers.iter().map(|server| source(server.port())).collect(),
         protocol,
         timeout: Duration::from_secs(10),
         ..FleetSettings::named(name)
@@ -35,18 +35,14 @@ fn host(fleets: Vec<FleetSettings>) -> Running {
     start(Settings { pools: vec![pool], fleets, listeners: vec![listener(0)], ..settings() })
 }
 
-fn count(client: &mut Client, counter: &str) -> u64 {
-    client.stat("stats pools", &format!("tiered:{counter}")).parse().expect("a number")
-}
-
 fn direct(server: &Spawned) -> Client {
-    Client::connect_to(([127, 0, 0, 1], server.port()).into())
+    Client::of_port(server.port())
 }
 
 /// A host's client, once the host is told of changes by all servers.
 fn client_of(host: &Running) -> Client {
     let mut client = Client::connect(host);
-    eventually(|| client.stat("stats pools", "tiered:tier_stream").starts_with("following"));
+    follow(&mut client);
     client
 }
 

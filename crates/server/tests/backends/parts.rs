@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::common::{Client, eventually, listener, own_address, records, server_at, settings, start, two_addresses};
+use crate::follow;
 use nuthatch_fleet::membership::Source;
 use nuthatch_fleet::{FleetSettings, OnFailure, Protocol, ServerSpec};
 use nuthatch_server::settings::{Address, PoolSettings, Settings};
@@ -62,7 +63,7 @@ fn a_running_fleet_and_its_streams_follow_a_list_that_a_name_server_keeps() {
     eventually(|| answer(&mut client, "get k\r\n", "END\r\n") == "END\r\n");
     client.ask("set k 0 0 1\r\n2\r\n", "STORED\r\n");
     direct[1].ask("get k\r\n", "VALUE k 0 1\r\n2\r\nEND\r\n");
-    eventually(|| client.stat("stats pools", "tiered:tier_stream").starts_with("following"));
+    follow(&mut client);
     client.ask("get k\r\n", "VALUE k 0 1\r\n2\r\nEND\r\n");
     direct[1].ask("set k 0 0 1\r\n3\r\n", "STORED\r\n");
     eventually(|| answer(&mut client, "get k\r\n", "END\r\n") == "VALUE k 0 1\r\n3\r\nEND\r\n");

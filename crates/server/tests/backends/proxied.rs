@@ -4,9 +4,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::common::{address, listener};
-use nuthatch_fleet::membership::Source;
-use nuthatch_fleet::{FleetSettings, Protocol, ServerSpec};
+use crate::common::{address, listener, source};
+use nuthatch_fleet::{FleetSettings, Protocol};
 use nuthatch_server::settings::{Loaded, Settings, Sources};
 use nuthatch_server::{Running, Server};
 use nuthatch_testkit::conversation::{Scope, hold};
@@ -28,7 +27,7 @@ fn before(servers: &[Spawned], flags: &[String], ttl_max_seconds: u32) -> Settin
     let loaded = Sources { args, as_memcached, debug_commands: true, port_file: None, sasl_file: None }.load();
     let Ok(Loaded::Serve(settings, _)) = loaded else { panic!("{flags:?} start no server") };
     let mut settings = *settings;
-    let servers = servers.iter().map(|server| Source::Server(ServerSpec::new("127.0.0.1", server.port())));
+    let servers = servers.iter().map(|server| source(server.port()));
     settings.fleets = vec![FleetSettings {
         servers: servers.collect(),
         protocol: Protocol::Meta,

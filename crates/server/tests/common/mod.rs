@@ -9,6 +9,8 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use nuthatch_fleet::ServerSpec;
+use nuthatch_fleet::membership::Source;
 use nuthatch_server::settings::{Address, ListenerSettings, Protocol, Settings};
 use nuthatch_server::{Running, Server};
 
@@ -27,6 +29,11 @@ pub(crate) fn own_address() -> SocketAddr {
     let id = std::process::id();
     let octets = [127, 1 + (id >> 14 & 0x7f) as u8, (id >> 7 & 0x7f) as u8, 1 + (id & 0x7f) as u8];
     (octets, PORTS.fetch_add(1, Ordering::Relaxed)).into()
+}
+
+/// How a fleet's list has the server on a port of this machine.
+pub(crate) fn source(port: u16) -> Source {
+    Source::Server(ServerSpec::new("127.0.0.1", port))
 }
 
 /// Two addresses with one port.
@@ -80,6 +87,11 @@ pub(crate) struct Client<S = TcpStream> {
 impl Client {
     pub(crate) fn connect(server: &Running) -> Client {
         Client::connect_to(address(server, 0))
+    }
+
+    /// A client of what listens on a port of this machine.
+    pub(crate) fn of_port(port: u16) -> Client {
+        Client::connect_to(([127, 0, 0, 1], port).into())
     }
 
     pub(crate) fn connect_to(address: SocketAddr) -> Client {

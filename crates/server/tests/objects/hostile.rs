@@ -5,29 +5,13 @@ use std::time::Duration;
 
 use crate::common::binary::frame;
 use crate::common::{Client, address, eventually, listener, settings, start};
-use nuthatch_server::Running;
+use crate::neighbour::Neighbour;
 use nuthatch_server::settings::{Address, Settings};
-
-/// The connection next to it: set up before, asked after.
-struct Neighbour(Client);
-
-impl Neighbour {
-    fn of(server: &Running) -> Neighbour {
-        let mut client = Client::connect(server);
-        client.ask("set neighbour 0 0 2\r\nok\r\n", "STORED\r\n");
-        Neighbour(client)
-    }
-
-    #[track_caller]
-    fn is_well(&mut self) {
-        self.0.ask("get neighbour\r\n", "VALUE neighbour 0 2\r\nok\r\nEND\r\n");
-    }
-}
 
 #[test]
 fn malformed_binary_frames_are_refused_and_closed() {
     let server = start(settings());
-    let mut neighbour = Neighbour::of(&server);
+    let mut neighbour = Neighbour::new(Client::connect(&server));
     let header = |opcode: u8, key: u16, extras: u8, body: u32| {
         let mut bytes = vec![0x80, opcode];
         bytes.extend(key.to_be_bytes());
@@ -75,7 +59,7 @@ fn malformed_binary_frames_are_refused_and_closed() {
 #[test]
 fn random_bytes_do_no_harm() {
     let server = start(settings());
-    let mut neighbour = Neighbour::of(&server);
+    let mut neighbour = Neighbour::new(Client::connect(&server));
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut random = move || {
         state ^= state << 13;
@@ -100,7 +84,7 @@ fn random_bytes_do_no_harm() {
 #[test]
 fn a_client_that_vanishes_within_a_value_changes_nothing() {
     let server = start(settings());
-    let mut neighbour = Neighbour::of(&server);
+    let mut neighbour = Neighbour::new(Client::connect(&server));
     for value_bytes in [100, 500_000] {
         let mut client = Client::connect(&server);
         client.ask("set key 0 0 3\r\nold\r\n", "STORED\r\n");
@@ -114,7 +98,7 @@ fn a_client_that_vanishes_within_a_value_changes_nothing() {
 #[test]
 fn a_client_that_never_reads_is_served_no_further_and_closed_in_the_end() {
     let server = start(settings());
-    let mut neighbour = Neighbour::of(&server);
+    let mut neighbour = Neighbour::new(Client::connect(&server));
     let value = "x".repeat(500_000);
     neighbour.0.ask(format!("set big 0 0 500000\r\n{value}\r\n"), "STORED\r\n");
     let mut deaf = Client::connect(&server);
@@ -138,7 +122,7 @@ fn clients_that_do_not_read_cannot_keep_a_full_store_from_taking_writes() {
     let mut small = settings();
     small.pools[0].memory_bytes = 8 << 20;
     let server = start(small);
-    let mut neighbour = Neighbour::of(&server);
+    let mut neighbour = Neighbour::new(Client::connect(&server));
     let value = "x".repeat(900_000);
     let mut deaf = Vec::new();
     // Nine such values fill the store.
@@ -164,7 +148,7 @@ fn clients_that_do_not_read_cannot_keep_a_full_store_from_taking_writes() {
 #[test]
 fn a_value_that_stops_arriving_does_not_hold_its_memory_for_ever() {
     let server = start(settings());
-    let mut neighbour = Neighbour::of(&server);
+    let mut neighbour = Neighbour::new(Client::connect(&server));
     let mut client = Client::connect(&server);
     client.send("set big 0 0 500000\r\nonly this much");
     eventually(|| {
@@ -223,7 +207,7 @@ fn requests_that_do_not_arrive_whole_share_one_budget() {
     let mut limited = settings();
     limited.buffers.read_bytes_max = 64 * 1024;
     let server = start(limited);
-    let mut neighbour = Neighbour::of(&server);
+    let mut neighbour = Neighbour::new(Client::connect(&server));
     let mut clients: Vec<_> = (0..60).map(|_| Client::connect(&server)).collect();
     for client in &mut clients {
         // 6 KB each, of a value of 8,000 that does not come.
@@ -266,7 +250,7 @@ fn authentication_over_text_survives_floods() {
 #[test]
 fn a_dump_for_a_client_that_does_not_read_waits_and_a_watcher_that_left_is_forgotten() {
     let server = start(settings());
-    let mut neighbour = Neighbour::of(&server);
+    let mut neighbour = Neighbour::new(Client::connect(&server));
     let mut batch = String::new();
     for n in 0..50_000 {
         batch += &format!("set key-{n:0>100} 0 0 1 noreply\r\nx\r\n");
@@ -294,7 +278,7 @@ fn datagrams_that_are_no_request_are_dropped_without_a_word() {
     let mut listeners = vec![listener(0), listener(0)];
     listeners[1].address = udp;
     let server = start(Settings { listeners, ..settings() });
-    let mut neighbour = Neighbour::of(&server);
+    let mut neighbour = Neighbour::new(Client::connect(&server));
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
     socket.connect(address(&server, 1)).expect("connected");
     socket.set_read_timeout(Some(crate::common::PATIENCE)).expect("a timeout");

@@ -1,14 +1,10 @@
 //! Items that stay over a restart (`-e`), over the wire and through the program: stopped, killed, with other settings,
 //! and with files that are something else.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nuthatch_testkit::{Conn, Launch, Signal, Spawned, spawn::other_server};
-
-/// A directory in memory, where there is one: that is what memory files are for.
-fn in_memory() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
-}
+use tempfile::TempDir;
 
 fn launch(file: &Path, args: &[&str]) -> Launch {
     Launch::debug().arg("-e").arg(file).args(args)
@@ -37,17 +33,20 @@ fn stop(server: Spawned, signal: Signal) -> String {
     exit.stderr
 }
 
-fn is_about_another() -> bool {
-    other_server().is_some()
+/// A directory, in memory where there is one, which is what memory files are for, and the place of one in it. None when another
+/// server is tested, which has no such files.
+fn place() -> Option<(TempDir, PathBuf)> {
+    if other_server().is_some() {
+        return None;
+    }
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let file = dir.path().join("memory");
+    Some((dir, file))
 }
 
 #[test]
 fn after_any_clean_stop_every_item_is_what_it_was() {
-    if is_about_another() {
-        return;
-    }
-    let dir = in_memory();
-    let file = dir.path().join("memory");
+    let Some((_dir, file)) = place() else { return };
     let long = "0123456789".repeat(70_000);
     let mut cas = String::new();
     for signal in [Signal::Usr1, Signal::Term, Signal::Int] {
@@ -88,11 +87,7 @@ fn after_any_clean_stop_every_item_is_what_it_was() {
 
 #[test]
 fn what_expires_meanwhile_is_gone_and_a_delayed_flush_comes_all_the_same() {
-    if is_about_another() {
-        return;
-    }
-    let dir = in_memory();
-    let file = dir.path().join("memory");
+    let Some((_dir, file)) = place() else { return };
     let server = start(&file, &[]);
     let mut conn = server.connect();
     set(&mut conn, "short", 0, 500, "x");
@@ -132,11 +127,7 @@ fn what_expires_meanwhile_is_gone_and_a_delayed_flush_comes_all_the_same() {
 
 #[test]
 fn a_killed_server_leaves_what_it_answered() {
-    if is_about_another() {
-        return;
-    }
-    let dir = in_memory();
-    let file = dir.path().join("memory");
+    let Some((_dir, file)) = place() else { return };
     let server = start(&file, &[]);
     let mut conn = server.connect();
     for n in 0..2000 {
@@ -159,11 +150,7 @@ fn a_killed_server_leaves_what_it_answered() {
 
 #[test]
 fn a_server_that_begins_before_the_one_before_it_has_ended_waits_for_its_file() {
-    if is_about_another() {
-        return;
-    }
-    let dir = in_memory();
-    let file = dir.path().join("memory");
+    let Some((_dir, file)) = place() else { return };
     let held = std::fs::File::create(&file).expect("a file");
     held.lock().expect("nobody else has it");
     let leaving = std::thread::spawn(move || {
@@ -177,11 +164,7 @@ fn a_server_that_begins_before_the_one_before_it_has_ended_waits_for_its_file() 
 
 #[test]
 fn another_limit_keeps_what_it_has_room_for() {
-    if is_about_another() {
-        return;
-    }
-    let dir = in_memory();
-    let file = dir.path().join("memory");
+    let Some((_dir, file)) = place() else { return };
     let value = "v".repeat(1000);
     let server = start(&file, &["-m", "16"]);
     let mut conn = server.connect();
@@ -204,10 +187,7 @@ fn another_limit_keeps_what_it_has_room_for() {
 
 #[test]
 fn pools_of_a_configuration_file_have_their_own_memory_files() {
-    if is_about_another() {
-        return;
-    }
-    let dir = in_memory();
+    let Some((dir, _)) = place() else { return };
     let config = dir.path().join("nuthatch.toml");
     let text = format!(
         "[pool.default]\nfile = \"{0}/first\"\n[pool.pages]\nfile = \"{0}/second\"\n\
@@ -234,10 +214,7 @@ fn pools_of_a_configuration_file_have_their_own_memory_files() {
 
 #[test]
 fn a_file_that_cannot_be_used_is_one_sentence() {
-    if is_about_another() {
-        return;
-    }
-    let dir = in_memory();
+    let Some((dir, file)) = place() else { return };
     let refused = |file: &Path, sentence: &str| {
         let exit = launch(file, &[]).run_to_end();
         assert_eq!(exit.status.code(), Some(71), "{}", exit.stderr);
@@ -255,7 +232,6 @@ fn a_file_that_cannot_be_used_is_one_sentence() {
         &dir.path().join("no/memory"),
         "expected a memory file that can be written: No such file or directory (os error 2)",
     );
-    let file = dir.path().join("memory");
     let server = start(&file, &[]);
     let mut conn = server.connect();
     set(&mut conn, "a", 0, 0, "1");
@@ -277,11 +253,7 @@ fn a_file_that_cannot_be_used_is_one_sentence() {
 
 #[test]
 fn what_was_forgotten_is_not_there_after_a_stop_or_a_kill() {
-    if is_about_another() {
-        return;
-    }
-    let directory = in_memory();
-    let file = directory.path().join("memory");
+    let Some((_dir, file)) = place() else { return };
     for is_killed in [false, true] {
         let end = |server: Spawned| {
             // Dropped, it is killed.

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::common::backend::Scripted;
-use crate::common::{Client, eventually};
+use crate::common::{Client, eventually, source};
 use crate::http::{Http, pages_of, request, settings_with};
-use nuthatch_fleet::membership::Source;
-use nuthatch_fleet::{FleetSettings, Protocol, ServerSpec};
+use crate::scripted::Scripted;
+use nuthatch_fleet::{FleetSettings, Protocol};
 use nuthatch_server::{Running, Server};
 use nuthatch_testkit::origin::{Gate, Origin};
 use nuthatch_testkit::{Launch, Spawned};
@@ -26,7 +25,7 @@ fn host(origin: &Origin, ports: &[u16]) -> Running {
 fn host_by(protocol: Protocol, origin: &Origin, ports: &[u16]) -> Running {
     let mut settings = settings_with(pages_of(&[origin]));
     settings.fleets = vec![FleetSettings {
-        servers: ports.iter().map(|port| Source::Server(ServerSpec::new("127.0.0.1", *port))).collect(),
+        servers: ports.iter().map(|port| source(*port)).collect(),
         protocol,
         connect_timeout: Duration::from_secs(1),
         read_timeout: Duration::from_secs(1),
@@ -119,7 +118,7 @@ fn what_is_kept_of_the_fleets_is_asked_for_again_and_the_origin_is_not() {
     let origin = counting();
     let server = host(&origin, &[members[0].port()]);
     Http::connect(&server).get("/page");
-    let mut fleet = Client::connect_to(([127, 0, 0, 1], members[0].port()).into());
+    let mut fleet = Client::of_port(members[0].port());
     let before = fleet.number("cmd_get");
     for at in [10, 20, 30] {
         assert_eq!(Http::connect(&server).get("/page").cache(), "HIT");
@@ -287,7 +286,7 @@ fn a_fleet_that_has_lost_its_marks_has_lost_its_pages_and_nothing_that_was_purge
     let members = [member()];
     let origin = counting();
     let server = host(&origin, &[members[0].port()]);
-    let mut fleet = Client::connect_to(([127, 0, 0, 1], members[0].port()).into());
+    let mut fleet = Client::of_port(members[0].port());
     Http::connect(&server).get(NAMED);
     purge(&server, MANY[0]);
     Http::connect(&server).get(NAMED);

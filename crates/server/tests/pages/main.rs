@@ -4,6 +4,8 @@
 mod common;
 mod http;
 mod program;
+#[path = "../backends/scripted.rs"]
+mod scripted;
 
 mod basics;
 mod clients;

@@ -1,0 +1,5 @@
+//! TLS between clients and a server.
+
+mod breaches;
+mod certificates;
+mod serving;
