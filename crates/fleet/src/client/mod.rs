@@ -24,7 +24,9 @@
 //! | module | owns |
 //! |---|---|
 //! | `config`, `request`, `error`, `counters` | what is said to a client and by it |
-//! | `ops` | the calls: which server, second tries, several servers at once |
+//! | `ops` | the calls, as programs make them |
+//! | `inner` | what clones share: the list of servers, which may change, and the time |
+//! | `single` | a call at the server of its key: which, second tries, the keys of several servers |
 //! | `routed` | several copies, other fleets: what stands between a call and one server, where anything does |
 //! | `server` | a server's links, a list of servers |
 //! | `health` | whether a server is asked |
@@ -37,6 +39,7 @@ mod counters;
 mod driver;
 mod error;
 mod health;
+mod inner;
 mod keys;
 mod link;
 mod ops;
@@ -44,6 +47,7 @@ mod place;
 mod request;
 mod routed;
 mod server;
+mod single;
 mod wire;
 
 #[cfg(any(test, feature = "fuzz"))]

@@ -17,12 +17,14 @@ use futures_util::future::join_all;
 use super::Error;
 use super::clock::{Clock, micros};
 use super::config::{Config, ReadFrom, Role, Servers, Source};
+use super::inner::Inner;
 use super::link::Call;
-use super::ops::{Client, Inner, RELATIVE_SECONDS_MAX, written};
+use super::ops::Client;
 use super::request::{
     Answer, Item, MetaAnswer, MetaCode, MetaRequest, Request, Store, Ttl, Verb, Want, Word, Write, Written,
 };
 use super::server::{Server, spread};
+use super::single::{RELATIVE_SECONDS_MAX, written};
 
 /// What stands between a client's calls and one server.
 #[derive(Debug)]
