@@ -1,5 +1,6 @@
 //! One fault at a time, with load running: no value is ever another key's, every call ends in its time, keys of other
-//! servers notice nothing, and the counters say what happened.
+//! servers notice nothing, and the counters say what happened. A program of its own: limits of some tens of milliseconds are held
+//! here, which the tests of other things beside it would use up.
 
 mod real;
 
@@ -7,9 +8,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use nuthatch_fleet::client::{Client, Config, Modulo, OnDown, Protocol, ServerState, ServerStats, Ticks, Want};
-use nuthatch_testkit::{Fault, Faulty, Launch, Spawned};
-use real::{addr, block_on, servers, until};
+use nuthatch_fleet::client::{Client, Config, Modulo, OnDown, Protocol, ServerState, ServerStats, Want};
+use nuthatch_testkit::{Fault, Faulty, Spawned};
+use real::{HOUR, Hindered, addr, block_on, memcached, servers, until};
 
 /// What the limits below allow a call, and ten times as much again for a machine that is busy with other things.
 const CALL_MAX: Duration = Duration::from_millis(2500);
@@ -54,7 +55,7 @@ struct Load {
 impl Scene {
     /// Must be called on a local set.
     async fn start(protocol: Protocol, change: impl FnOnce(Config) -> Config) -> Scene {
-        let real: Vec<Spawned> = (0..3).map(|_| Launch::real_memcached().args(["-t", "1"]).start()).collect();
+        let real: Vec<Spawned> = (0..3).map(|_| memcached()).collect();
         let faulty = Faulty::before(real[0].address());
         let list = vec![addr(&faulty.address()), addr(real[1].address()), addr(real[2].address())];
         let config = change(limits(Config { protocol, ..Config::new(servers(list)) }));
@@ -306,7 +307,7 @@ fn a_server_that_comes_back_empty_is_misses_and_no_errors() {
     block_on(local.run_until(async {
         let mut scene = Scene::start(Protocol::Meta, |config| config).await;
         scene.calls(300).await;
-        let empty = Launch::real_memcached().args(["-t", "1"]).start();
+        let empty = memcached();
         scene.faulty.lead_to(empty.address());
         scene.real[0] = empty;
         let misses = scene.load.misses.get();
@@ -379,7 +380,7 @@ fn keys_of_a_server_that_is_down_go_to_the_next_and_come_back() {
 fn keys_of_a_server_that_is_down_live_shortly_on_a_spare_one() {
     let local = tokio::task::LocalSet::new();
     block_on(local.run_until(async {
-        let spare = Launch::real_memcached().args(["-t", "1"]).start();
+        let spare = memcached();
         let on_down = OnDown::Spare { servers: servers(vec![addr(spare.address())]), ttl_seconds_max: 5 };
         let mut scene = Scene::start(Protocol::Meta, |config| Config { on_down, ..config }).await;
         scene.calls(300).await;
@@ -404,31 +405,22 @@ fn keys_of_a_server_that_is_down_live_shortly_on_a_spare_one() {
 #[test]
 fn a_call_ends_with_the_tick_of_its_deadline_whatever_the_server_does() {
     block_on(async {
-        let real = Launch::real_memcached().args(["-t", "1"]).start();
-        let mut faulty = Faulty::before(real.address());
-        faulty.set(Fault::Hang);
-        let hour = Duration::from_secs(3600);
-        let config = Config {
-            timeout: hour,
-            read_timeout: hour,
-            connect_timeout: hour,
-            ticks: Ticks::Caller,
-            ..Config::new(servers(vec![addr(&faulty.address())]))
-        };
-        let client = Client::new(config).unwrap();
+        let mut server = Hindered::start();
+        server.faulty.set(Fault::Hang);
+        let client = Client::new(server.timeless()).unwrap();
         let start = Instant::now();
         let (get, ticks) = tokio::join!(client.get(b"key", Want::VALUE), async {
             until("the request is under way", || client.counters()[0].bytes_out > 0).await;
-            client.tick(start + hour - Duration::from_secs(1));
+            client.tick(start + HOUR - Duration::from_secs(1));
             assert_eq!(client.counters()[0].silences, 0);
-            client.tick(start + 2 * hour);
+            client.tick(start + 2 * HOUR);
             client.counters()[0].timeouts
         });
         let error = get.unwrap_err().to_string();
         assert!(error.ends_with("did not answer within the 3600000 ms of an operation"), "{error}");
         // The connection is given up when a second tick finds it as it was.
         assert_eq!(client.counters()[0].silences, 0);
-        client.tick(start + 2 * hour);
+        client.tick(start + 2 * HOUR);
         assert_eq!(client.counters()[0].silences, 1);
         assert_eq!(ticks, 1);
     });
@@ -437,10 +429,9 @@ fn a_call_ends_with_the_tick_of_its_deadline_whatever_the_server_does() {
 #[test]
 fn more_requests_than_may_wait_are_refused_at_once() {
     block_on(async {
-        let real = Launch::real_memcached().args(["-t", "1"]).start();
-        let mut faulty = Faulty::before(real.address());
-        faulty.set(Fault::Hang);
-        let config = Config { queue_requests_max: 10, ..limits(Config::new(servers(vec![addr(&faulty.address())]))) };
+        let mut server = Hindered::start();
+        server.faulty.set(Fault::Hang);
+        let config = Config { queue_requests_max: 10, ..limits(server.config()) };
         let client = Client::new(config).unwrap();
         let calls: Vec<_> = (0..15)
             .map(|n| {
@@ -460,7 +451,7 @@ fn more_requests_than_may_wait_are_refused_at_once() {
 #[test]
 fn a_call_that_is_given_up_leaves_its_answer_to_nobody() {
     block_on(async {
-        let real = Launch::real_memcached().args(["-t", "1"]).start();
+        let real = memcached();
         let client = Client::new(Config::new(servers(vec![addr(real.address())]))).unwrap();
         client.set(b"a", b"1", 0, 0).await.unwrap();
         client.set(b"b", b"2", 0, 0).await.unwrap();

@@ -1,11 +1,43 @@
 //! Real memcached servers, and clients of them.
-#![allow(dead_code, reason = "every test file uses some of it")]
+#![allow(dead_code, reason = "every test program uses some of it")]
 
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use nuthatch_fleet::client::{Config, Modulo, Protocol, ServerAddr, Servers};
-use nuthatch_testkit::{Address, Launch, Spawned};
+use nuthatch_fleet::client::{Config, Modulo, Protocol, ServerAddr, Servers, Ticks};
+use nuthatch_testkit::{Address, Faulty, Launch, Spawned};
+
+/// Longer than any test.
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+
+/// A memcached on a TCP port.
+pub(crate) fn memcached() -> Spawned {
+    Launch::real_memcached().args(["-t", "1"]).start()
+}
+
+/// A memcached behind a proxy that may misbehave.
+pub(crate) struct Hindered {
+    pub(crate) faulty: Faulty,
+    _real: Spawned,
+}
+
+impl Hindered {
+    pub(crate) fn start() -> Hindered {
+        let real = memcached();
+        let faulty = Faulty::before(real.address());
+        Hindered { faulty, _real: real }
+    }
+
+    pub(crate) fn config(&self) -> Config {
+        Config::new(servers(vec![addr(&self.faulty.address())]))
+    }
+
+    /// With limits of an [`HOUR`], which passes when the test says so.
+    pub(crate) fn timeless(&self) -> Config {
+        let (timeout, read_timeout, connect_timeout) = (HOUR, HOUR, HOUR);
+        Config { timeout, read_timeout, connect_timeout, ticks: Ticks::Caller, ..self.config() }
+    }
+}
 
 /// Servers that end with the test.
 pub(crate) struct Fleet {
@@ -15,8 +47,7 @@ pub(crate) struct Fleet {
 impl Fleet {
     /// So many memcached servers, on TCP ports.
     pub(crate) fn start(servers: usize) -> Fleet {
-        let start = |_| Launch::real_memcached().args(["-t", "1"]).start();
-        Fleet { servers: (0..servers).map(start).collect() }
+        Fleet { servers: (0..servers).map(|_| memcached()).collect() }
     }
 
     /// One memcached on a UNIX socket.

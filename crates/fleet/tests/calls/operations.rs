@@ -1,11 +1,9 @@
 //! Every call, in every protocol, against real servers.
 
-mod real;
-
+use crate::real::{Fleet, block_on};
 use nuthatch_fleet::client::{
     Arith, Client, Error, MetaCode, MetaRequest, OnDown, Protocol, Store, Ttl, Verb, Want, Word, Write, Written,
 };
-use real::{Fleet, block_on};
 
 const PROTOCOLS: [Protocol; 3] = [Protocol::Text, Protocol::Meta, Protocol::Binary];
 
@@ -260,7 +258,7 @@ fn a_client_needs_a_runtime_and_a_fleet_needs_servers() {
     block_on(async {
         let config = fleet.config(Protocol::Text);
         let client = Client::new(config).unwrap();
-        client.set_servers(&real::servers(Vec::new()));
+        client.set_servers(&crate::real::servers(Vec::new()));
         assert_eq!(client.get(b"k", Want::VALUE).await, Err(Error::NoServers));
         let config = nuthatch_fleet::client::Config { on_down: OnDown::Miss, ..fleet.config(Protocol::Text) };
         let key = [b'k'; 251];
@@ -291,7 +289,7 @@ fn a_namespace_is_in_front_of_every_key_and_is_never_shown() {
             // Placed by the key alone, so it is found on one of the two.
             let mut found = 0;
             for server in &fleet.servers {
-                let list = real::servers(vec![real::addr(server.address())]);
+                let list = crate::real::servers(vec![crate::real::addr(server.address())]);
                 let direct = Client::new(nuthatch_fleet::client::Config::new(list)).unwrap();
                 found += usize::from(direct.get(b"ns:bird", Want::VALUE).await.unwrap().is_some());
                 assert_eq!(direct.get(b"bird", Want::VALUE).await, Ok(None));

@@ -1,14 +1,12 @@
 //! Gets whose answers are told to a receiver: each ticket once, with its own key's value, whatever becomes of the connection.
 
-mod real;
-
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use nuthatch_fleet::client::{Client, Config, Error, Found, Protocol, Receiver, Ticks, Want};
-use nuthatch_testkit::{Fault, Faulty, Launch};
-use real::{Fleet, addr, block_on, servers, until};
+use crate::real::{Fleet, HOUR, Hindered, block_on, until};
+use nuthatch_fleet::client::{Client, Config, Error, Found, Protocol, Receiver, Want};
+use nuthatch_testkit::Fault;
 
 /// What was told, in the order it came.
 #[derive(Default)]
@@ -71,12 +69,11 @@ fn keys_that_are_asked_for_together_share_requests_and_are_told_apart() {
 #[test]
 fn what_was_under_way_when_the_connection_ended_is_asked_for_again() {
     block_on(async {
-        let real = Launch::real_memcached().args(["-t", "1"]).start();
-        let mut faulty = Faulty::before(real.address());
-        let config = Config { failure_limit: 100_000, ..Config::new(servers(vec![addr(&faulty.address())])) };
+        let mut server = Hindered::start();
+        let config = Config { failure_limit: 100_000, ..server.config() };
         let client = Client::new(config).unwrap();
         client.set(b"a", b"1", 0, 0).await.unwrap();
-        faulty.set(Fault::CloseEach);
+        server.faulty.set(Fault::CloseEach);
         let told = Arc::<Told>::default();
         let mut ticket = 0;
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -103,32 +100,23 @@ fn what_was_under_way_when_the_connection_ended_is_asked_for_again() {
 #[test]
 fn a_deadline_is_told_at_its_tick_and_the_late_answer_to_nobody() {
     block_on(async {
-        let real = Launch::real_memcached().args(["-t", "1"]).start();
-        let mut faulty = Faulty::before(real.address());
-        let hour = Duration::from_secs(3600);
-        let config = Config {
-            timeout: hour,
-            read_timeout: hour,
-            connect_timeout: hour,
-            ticks: Ticks::Caller,
-            ..Config::new(servers(vec![addr(&faulty.address())]))
-        };
-        let client = Client::new(config).unwrap();
+        let mut server = Hindered::start();
+        let client = Client::new(server.timeless()).unwrap();
         client.set(b"a", b"1", 0, 0).await.unwrap();
-        faulty.set(Fault::Delay(Duration::from_millis(300)));
+        server.faulty.set(Fault::Delay(Duration::from_millis(300)));
         let (start, told) = (Instant::now(), Arc::<Told>::default());
         ask(&client, &told, "a", 1);
         ask(&client, &told, "b", 2);
         until("they are sent", || client.counters()[0].bytes_out > 20).await;
-        client.tick(start + hour / 2);
+        client.tick(start + HOUR / 2);
         assert_eq!(told.count(), 0);
-        client.tick(start + 2 * hour);
+        client.tick(start + 2 * HOUR);
         let all = told.all();
         assert_eq!(all.iter().map(|(ticket, _)| *ticket).collect::<Vec<_>>(), [1, 2]);
         assert!(all.iter().all(|(_, answer)| answer.as_ref().is_err_and(|error| error.contains("did not answer"))));
         until("the late answer has come", || client.counters()[0].in_flight == 0).await;
         assert_eq!(told.count(), 0);
-        faulty.set(Fault::None);
+        server.faulty.set(Fault::None);
         ask(&client, &told, "a", 3);
         until("it is told", || told.count() == 1).await;
         assert_eq!(told.all(), [(3, Ok(Some(b"1".to_vec())))]);
@@ -138,10 +126,9 @@ fn a_deadline_is_told_at_its_tick_and_the_late_answer_to_nobody() {
 #[test]
 fn nobody_is_left_waiting_by_a_client_that_ends() {
     block_on(async {
-        let real = Launch::real_memcached().args(["-t", "1"]).start();
-        let mut faulty = Faulty::before(real.address());
-        faulty.set(Fault::Hang);
-        let client = Client::new(Config::new(servers(vec![addr(&faulty.address())]))).unwrap();
+        let mut server = Hindered::start();
+        server.faulty.set(Fault::Hang);
+        let client = Client::new(server.config()).unwrap();
         let told = Arc::<Told>::default();
         ask(&client, &told, "a", 1);
         until("it is sent", || client.counters()[0].bytes_out > 0).await;

@@ -1,19 +1,15 @@
 //! Copies, other fleets, and lists of servers that change: what is asked of more than one server.
 
-mod real;
-
 use std::time::{Duration, Instant};
 
+use crate::real::{Fleet, HOUR, addr, block_on, memcached, servers, until};
 use nuthatch_fleet::client::{
     Arith, Client, Config, Item, Protocol, ReadFrom, Role, ServerAddr, ServerState, Servers, Shadow, Source, Store,
     Ttl, Verb, Want, Write, Written,
 };
 use nuthatch_fleet::placement::Placement;
 use nuthatch_fleet::{Distribution, FleetSettings, OnFailure, PlacementSettings, ServerSpec};
-use nuthatch_testkit::{Fault, Faulty, Launch};
-use real::{Fleet, addr, block_on, servers, until};
-
-const HOUR: Duration = Duration::from_secs(3600);
+use nuthatch_testkit::{Fault, Faulty};
 
 /// A client of one of a fleet's servers alone.
 fn alone(fleet: &Fleet, server: usize) -> Client {
@@ -358,12 +354,12 @@ fn a_fleets_settings_make_a_client() {
 #[test]
 fn a_server_started_again_is_asked_without_an_error_in_between() {
     block_on(async {
-        let first = Launch::real_memcached().args(["-t", "1"]).start();
+        let first = memcached();
         let faulty = Faulty::before(first.address());
         let client = Client::new(Config::new(servers(vec![addr(&faulty.address())]))).unwrap();
         set(&client, "k", "v").await;
         for _ in 0..20 {
-            let next = Launch::real_memcached().args(["-t", "1"]).start();
+            let next = memcached();
             faulty.lead_to(next.address());
             assert_eq!(value(&client, "k").await, None);
         }
