@@ -1,5 +1,4 @@
 //! Memory files: what is the same when a store is opened again, and which files are not used.
-#![cfg(all(target_os = "linux", not(miri)))]
 
 use std::{
     fs::File,

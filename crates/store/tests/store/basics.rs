@@ -7,20 +7,10 @@ use nuthatch_store::{
     SetOptions, SetOutcome, Store,
 };
 
+use crate::common::{mode, set, value};
+
 fn store() -> Arc<Store> {
     Store::new(Config::new(4 << 20)).unwrap()
-}
-
-fn set(handle: &mut Handle, key: &[u8], value: &[u8], now: u32) {
-    assert_eq!(handle.set(key, value, &SetOptions::default(), now), SetOutcome::Stored { cas: 0 });
-}
-
-fn value(handle: &mut Handle, key: &[u8], now: u32) -> Option<Vec<u8>> {
-    handle.get(key, now).map(|hit| hit.value().collect::<Vec<_>>().concat())
-}
-
-fn mode(mode: SetMode) -> SetOptions {
-    SetOptions { mode, ..SetOptions::default() }
 }
 
 #[test]

@@ -1,27 +1,19 @@
 //! Threads that write, read, count, delete and resize at once, in a store too small for them, each reader verifying
 //! every byte it gets.
 
-mod common;
-
 use std::{
     ops::ControlFlow,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use common::Random;
+use crate::common::{Random, gives_all_back, storm};
 use nuthatch_store::{
     ArithOptions, ArithOutcome, Config, DeleteOptions, Handle, NEVER, SetMode, SetOptions, SetOutcome, Store,
 };
-
-/// How long the storm lasts.
-fn duration() -> Duration {
-    let seconds = std::env::var("STRESS_SECONDS").ok().and_then(|n| n.parse().ok());
-    Duration::from_millis(seconds.map_or(if cfg!(miri) { 1 } else { 2500 }, |n: u64| n * 1000))
-}
 
 /// A value that says which key and version it is of, in every byte.
 fn value_of(key: u64, version: u64, bytes: usize) -> Vec<u8> {
@@ -135,43 +127,24 @@ fn one_thread(mut handle: Handle, seed: u64, stop: &AtomicBool, clock: &AtomicU3
 #[test]
 fn every_value_read_in_a_storm_is_whole_and_its_keys_own() {
     let store = Store::new(Config { handles_hint: 4, memory_bytes_max: 6 << 20, ..Config::new(3 << 20) }).unwrap();
-    let stop = AtomicBool::new(false);
     let clock = AtomicU32::new(100);
-    let verified = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        for seed in 1..=if cfg!(miri) { 2 } else { 4 } {
-            let handle = store.handle();
-            let (stop, clock, verified) = (&stop, &clock, &verified);
-            scope.spawn(move || {
-                verified.fetch_add(one_thread(handle, seed, stop, clock), Ordering::Relaxed);
-            });
+    let mut round = 0u32;
+    let threads = if cfg!(miri) { 2 } else { 4 };
+    let thread = |handle, seed, stop: &AtomicBool| one_thread(handle, seed, stop, &clock);
+    let verified = storm(&store, threads, thread, |handle| {
+        round += 1;
+        let now = clock.fetch_add(1, Ordering::Relaxed) + 1;
+        if round.is_multiple_of(40) {
+            store.set_memory_limit(if round.is_multiple_of(80) { 3 << 20 } else { 6 << 20 }).unwrap();
         }
-        let mut handle = store.handle();
-        let started = Instant::now();
-        let mut round = 0u32;
-        while started.elapsed() < duration() {
-            round += 1;
-            let now = clock.fetch_add(1, Ordering::Relaxed) + 1;
-            if round.is_multiple_of(40) {
-                store.set_memory_limit(if round.is_multiple_of(80) { 3 << 20 } else { 6 << 20 }).unwrap();
-            }
-            if round.is_multiple_of(101) {
-                store.flush(now);
-            }
-            handle.maintain(now);
-            std::thread::sleep(Duration::from_millis(5));
+        if round.is_multiple_of(101) {
+            store.flush(now);
         }
-        stop.store(true, Ordering::Relaxed);
+        handle.maintain(now);
+        std::thread::sleep(Duration::from_millis(5));
     });
-    let verified = verified.load(Ordering::Relaxed);
     assert!(verified > if cfg!(miri) { 0 } else { 1000 }, "only {verified} values were there to be verified");
-    // All memory comes back: nothing stays pinned, pending or counted.
-    let mut handle = store.handle();
-    store.flush(1_000_000);
-    handle.maintain(1_000_001);
-    handle.maintain(1_000_002);
-    let stats = store.stats();
-    assert_eq!((stats.items, stats.bytes), (0, 0), "{stats:?}");
+    let stats = gives_all_back(&store);
     assert!(stats.memory_used <= stats.memory_limit, "{stats:?}");
 }
 

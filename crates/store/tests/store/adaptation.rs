@@ -1,11 +1,9 @@
 //! Memory follows what is asked for: other sizes, other times to live. Each claim is a hit ratio beside that of a store
 //! that has known nothing else.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::Random;
+use crate::common::Random;
 use nuthatch_store::{Config, Handle, SetOptions, Store};
 
 const MEMORY: usize = 24 << 20;

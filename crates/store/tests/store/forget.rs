@@ -1,32 +1,18 @@
 //! Forgetting a prefix or a tag: what is gone, from when on, what stays, and what it costs.
 
-mod common;
-
 use std::{
     sync::{
-        Arc, RwLock,
+        RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use common::Random;
+use crate::common::{Random, gives_all_back, mode, set, storm, value};
 use nuthatch_store::{
     ArithOptions, ArithOutcome, Config, Cursor, DeleteOptions, DeleteOutcome, Handle, MetaGet, Miss, NEVER, SetMode,
     SetOptions, SetOutcome, Store,
 };
-
-fn set(handle: &mut Handle, key: &[u8], value: &[u8], now: u32) {
-    assert_eq!(handle.set(key, value, &SetOptions::default(), now), SetOutcome::Stored { cas: 0 });
-}
-
-fn value(handle: &mut Handle, key: &[u8], now: u32) -> Option<Vec<u8>> {
-    handle.get(key, now).map(|hit| hit.value().collect::<Vec<_>>().concat())
-}
-
-fn mode(mode: SetMode) -> SetOptions {
-    SetOptions { mode, ..SetOptions::default() }
-}
 
 /// Maintains until all that was forgotten is given back, second by second, and answers when that was.
 fn swept(handle: &mut Handle, mut now: u32) -> u32 {
@@ -251,12 +237,6 @@ fn a_flush_and_a_forgetting_do_not_undo_each_other() {
     assert!(handle.get(b"bin:a", now).is_none() && handle.get(b"b", now).is_some());
 }
 
-/// How long the storm lasts.
-fn duration() -> Duration {
-    let seconds = std::env::var("STRESS_SECONDS").ok().and_then(|n| n.parse().ok());
-    Duration::from_millis(seconds.map_or(if cfg!(miri) { 1 } else { 2500 }, |n: u64| n * 1000))
-}
-
 /// A prefix (or tag) that is forgotten again and again. A value begins with the generation it was stored in; who stores one
 /// keeps the generation from changing meanwhile, who copies, reads or changes does not.
 #[derive(Default)]
@@ -314,55 +294,37 @@ fn one_thread(mut handle: Handle, seed: u64, generations: &[Generation], stop: &
 fn what_was_forgotten_never_comes_back_in_a_storm_of_copies() {
     // Too small for all of it; a third of the buckets' marks are folded.
     let store = Store::new(Config { handles_hint: 4, ..Config::new(3 << 20) }).unwrap();
-    let generations: Arc<Vec<Generation>> =
-        Arc::new((0..if cfg!(miri) { 2 } else { 150 }).map(|_| Generation::default()).collect());
-    let stop = AtomicBool::new(false);
-    let read = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        for seed in 1..=if cfg!(miri) { 1 } else { 3 } {
-            let handle = store.handle();
-            let (generations, stop, read) = (&generations, &stop, &read);
-            scope.spawn(move || {
-                read.fetch_add(one_thread(handle, seed, generations, stop), Ordering::Relaxed);
-            });
-        }
-        let mut handle = store.handle();
-        let mut random = Random(99);
-        let started = Instant::now();
-        while started.elapsed() < duration() {
-            let group = random.below(generations.len() as u64) as usize;
-            let generation = &generations[group];
-            let next = {
-                let mut now = generation.now.write().unwrap();
-                *now += 1;
-                // While nobody stores, but everybody copies.
-                if group.is_multiple_of(2) {
-                    store.forget_prefix(format!("group-{group}:").as_bytes()).unwrap();
-                } else {
-                    store.forget_tag(format!("tag-{group}").as_bytes()).unwrap();
-                }
-                *now
-            };
-            generation.answered.store(next, Ordering::Release);
-            if random.below(20) == 0 {
-                handle.maintain(1);
+    let generations: Vec<_> = (0..if cfg!(miri) { 2 } else { 150 }).map(|_| Generation::default()).collect();
+    let threads = if cfg!(miri) { 1 } else { 3 };
+    let mut random = Random(99);
+    let thread = |handle, seed, stop: &AtomicBool| one_thread(handle, seed, &generations, stop);
+    let read = storm(&store, threads, thread, |handle| {
+        let group = random.below(generations.len() as u64) as usize;
+        let generation = &generations[group];
+        let next = {
+            let mut now = generation.now.write().unwrap();
+            *now += 1;
+            // While nobody stores, but everybody copies.
+            if group.is_multiple_of(2) {
+                store.forget_prefix(format!("group-{group}:").as_bytes()).unwrap();
+            } else {
+                store.forget_tag(format!("tag-{group}").as_bytes()).unwrap();
             }
-            if random.below(4) == 0 {
-                std::thread::sleep(Duration::from_micros(200));
-            }
+            *now
+        };
+        generation.answered.store(next, Ordering::Release);
+        if random.below(20) == 0 {
+            handle.maintain(1);
         }
-        stop.store(true, Ordering::Relaxed);
+        if random.below(4) == 0 {
+            std::thread::sleep(Duration::from_micros(200));
+        }
     });
     let stats = store.stats();
-    println!("{} values read, {stats:?}", read.load(Ordering::Relaxed));
-    assert!(read.load(Ordering::Relaxed) > if cfg!(miri) { 0 } else { 500 });
+    println!("{read} values read, {stats:?}");
+    assert!(read > if cfg!(miri) { 0 } else { 500 });
     if !cfg!(miri) {
         assert!(stats.moved_items > 100 && stats.forgotten > 100, "{stats:?}");
     }
-    let mut handle = store.handle();
-    store.flush(1_000_000);
-    handle.maintain(1_000_001);
-    handle.maintain(1_000_002);
-    let stats = store.stats();
-    assert_eq!((stats.items, stats.bytes), (0, 0), "{stats:?}");
+    gives_all_back(&store);
 }

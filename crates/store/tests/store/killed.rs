@@ -1,7 +1,6 @@
 //! A process that writes with several threads is killed at any moment, again and again; what the next one finds in the
 //! memory file is for every key the last value that was answered, the one that was on its way, or for as many keys as
 //! there were threads nothing: never a torn, phantom or outdated one.
-#![cfg(all(target_os = "linux", not(miri)))]
 
 use std::{
     fs::File,
@@ -195,7 +194,7 @@ fn kill_and_check(memory_bytes: usize, rounds: u64) {
     let mut found_in_flight = 0;
     for round in 0..rounds {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "the_process_that_is_killed", "--nocapture"])
+            .args(["--exact", "killed::the_process_that_is_killed", "--nocapture"])
             .env(DIRECTORY, directory)
             .env(MEMORY, memory_bytes.to_string())
             .stdout(Stdio::piped())
