@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::common::binary::frame;
+use crate::common::scripted::Scripted;
 use crate::common::{Client, address, eventually, listener, settings, start};
 use crate::count;
-use crate::scripted::Scripted;
 use nuthatch_server::backend::{Backend, Forget};
 use nuthatch_server::settings::{PoolSettings, RouteSettings, Settings};
 use nuthatch_server::{Running, Server};

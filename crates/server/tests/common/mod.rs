@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
 pub(crate) mod binary;
+pub(crate) mod scripted;
 pub(crate) mod tls;
 
 use std::io::{Read, Write};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::common::scripted::Scripted;
 use crate::common::{Client, eventually, source};
 use crate::http::{Http, pages_of, request, settings_with};
-use crate::scripted::Scripted;
 use nuthatch_fleet::{FleetSettings, Protocol};
 use nuthatch_server::{Running, Server};
 use nuthatch_testkit::origin::{Gate, Origin};

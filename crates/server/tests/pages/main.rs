@@ -4,8 +4,6 @@
 mod common;
 mod http;
 mod program;
-#[path = "../backends/scripted.rs"]
-mod scripted;
 
 mod basics;
 mod clients;
