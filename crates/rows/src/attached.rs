@@ -61,8 +61,7 @@ impl Attached {
                     self.away = None;
                 }
                 Err(why) => {
-                    let pause = self.away.as_ref().map_or(PAUSE_FIRST, |away| (away.pause * 2).min(PAUSE_LAST));
-                    self.away = Some(Away { why: why.clone(), until: Instant::now() + pause, pause });
+                    self.pause(&why);
                     return Err(why);
                 }
             }
@@ -108,10 +107,21 @@ impl Attached {
 
     /// What a fault of this connection means to those who asked; a connection that is lost is let go.
     pub(crate) fn fault(&mut self, fault: Fault) -> Error {
-        if matches!(fault, Fault::Lost(_) | Fault::Overdue(_)) {
+        if matches!(fault, Fault::Lost(_) | Fault::Overdue(_) | Fault::Unready(_)) {
             self.lose();
         }
-        self.shared.error(fault)
+        let is_unready = matches!(fault, Fault::Unready(_));
+        let why = self.shared.error(fault);
+        if is_unready {
+            self.pause(&why);
+        }
+        why
+    }
+
+    /// Nobody tries again for a while.
+    fn pause(&mut self, why: &Error) {
+        let pause = self.away.as_ref().map_or(PAUSE_FIRST, |away| (away.pause * 2).min(PAUSE_LAST));
+        self.away = Some(Away { why: why.clone(), until: Instant::now() + pause, pause });
     }
 }
 

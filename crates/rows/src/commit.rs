@@ -115,7 +115,7 @@ impl Committer {
                 Ok(Err(failed)) => failed,
                 Err(away) => break away,
             };
-            let lost = matches!(failed.fault, Fault::Lost(_) | Fault::Overdue(_));
+            let lost = matches!(failed.fault, Fault::Lost(_) | Fault::Overdue(_) | Fault::Unready(_));
             if lost {
                 self.open_lost();
             }

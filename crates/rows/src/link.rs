@@ -27,15 +27,20 @@ pub(crate) enum Fault {
     Overdue(String),
     /// The connection is lost.
     Lost(String),
+    /// The database does nothing now, and has not done this: a node that has lost its cluster.
+    Unready(String),
 }
 
 impl Fault {
     /// What was the matter, whatever it means.
     pub(crate) fn why(self) -> String {
         match self {
-            Fault::Row(why) | Fault::Conflict(why) | Fault::Refused(why) | Fault::Overdue(why) | Fault::Lost(why) => {
-                why
-            }
+            Fault::Row(why)
+            | Fault::Conflict(why)
+            | Fault::Refused(why)
+            | Fault::Overdue(why)
+            | Fault::Lost(why)
+            | Fault::Unready(why) => why,
         }
     }
 }

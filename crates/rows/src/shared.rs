@@ -134,7 +134,7 @@ impl Shared {
             Fault::Conflict(why) => Error::Refused(format!("{place}: others were in the way each time: {why}")),
             Fault::Refused(why) => Error::Refused(format!("{place}: {why}")),
             Fault::Overdue(why) => Error::Overdue(format!("{place}: {why}")),
-            Fault::Lost(why) => Error::Unreachable(format!("{place}: {why}")),
+            Fault::Lost(why) | Fault::Unready(why) => Error::Unreachable(format!("{place}: {why}")),
         }
     }
 

@@ -371,12 +371,28 @@ pub(crate) fn fault(error: mysql_async::Error) -> Fault {
     match server.code {
         // A deadlock, a duplicate key, a record that changed since the last read.
         1213 | 1062 | 1586 | 1020 => Fault::Conflict(why),
-        // The server stops, the connection was killed, a Galera node is not ready.
-        1053 | 1077 | 1927 | 2006 | 2013 | 1047 => Fault::Lost(why),
+        // The server stops, the connection was killed.
+        1053 | 1077 | 1927 | 2006 | 2013 => Fault::Lost(why),
+        // A Galera node that has lost the others refuses every statement before it begins.
+        1047 => Fault::Unready(why),
         // Nulls, missing defaults, foreign keys, lengths, ranges, characters, checks, sizes.
         1048 | 1364 | 1216 | 1217 | 1451 | 1452 | 1406 | 1264 | 1265 | 1366 | 1292 | 1300 | 3819 | 4025 | 1644
         | 1118 | 1153 | 1267 | 1690 | 3988 => Fault::Row(why),
         1205 => Fault::Refused(format!("{why}: others keep the row locked")),
         _ => Fault::Refused(why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mysql_async::ServerError;
+
+    use super::*;
+
+    #[test]
+    fn a_node_without_its_cluster_has_done_nothing() {
+        let said = |code| fault(ServerError { code, message: "not now".to_owned(), state: "08S01".to_owned() }.into());
+        assert!(matches!(said(1047), Fault::Unready(why) if why == "not now (error 1047)"));
+        assert!(matches!(said(1053), Fault::Lost(_)));
     }
 }

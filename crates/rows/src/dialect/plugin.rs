@@ -76,7 +76,7 @@ pub fn import(database: &Database) -> Result<String, Error> {
     }));
     let (containers, policies, separator) = read.map_err(|fault| match fault {
         Fault::Row(why) | Fault::Conflict(why) | Fault::Refused(why) => Error::Refused(format!("{database}: {why}")),
-        Fault::Overdue(why) | Fault::Lost(why) => away(why),
+        Fault::Overdue(why) | Fault::Lost(why) | Fault::Unready(why) => away(why),
     })?;
     let mut text = String::from("# Written by `nuthatch rows import` from innodb_memcache.containers.\n");
     for row in &containers {

@@ -52,7 +52,7 @@ pub(super) async fn tell_again(shared: &Shared, layout: &Layout, opts: OptsBuild
             }
             match locked {
                 Ok(()) => {}
-                Err(Fault::Lost(why)) => return Err(said(why)),
+                Err(Fault::Lost(why) | Fault::Unready(why)) => return Err(said(why)),
                 // Alone, so that one row that stays locked is in nobody's way. It comes again behind all others.
                 Err(_) if some.len() > 1 => {
                     for key in some {
