@@ -331,7 +331,8 @@ impl Door {
         {
             // One that is gone is not probed any more.
             self.probes = None;
-            let probe = tokio::spawn(Arc::clone(site).probe());
+            let (origins, shared) = (Arc::clone(site.origins()), Arc::clone(shared));
+            let probe = tokio::spawn(origins.probe(move |line| shared.log.line(Level::Warning, line)));
             self.probes = Some((Arc::clone(site), Probes(probe)));
         }
         match &mut self.served {

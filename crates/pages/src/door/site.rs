@@ -154,11 +154,6 @@ impl Site {
         &self.origins
     }
 
-    /// Probes the site's servers until dropped, and has the log say what changes. Ends at once where nothing is to be probed.
-    pub async fn probe(self: Arc<Site>) {
-        self.origins.probe(|line| self.house.warn(line)).await;
-    }
-
     /// Longest body that is stored. The pool's item holds the head too.
     pub(crate) fn body_bytes_max(&self) -> u64 {
         let item = self.house.item_bytes_max() as u64;

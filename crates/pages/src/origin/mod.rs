@@ -297,7 +297,7 @@ impl Origins {
 
     /// Asks every server for the health path again and again, until dropped. Ends at once where there is none. A server that
     /// is found otherwise than by the last probe is worth a line for `say`.
-    pub(crate) async fn probe(&self, say: impl Fn(fmt::Arguments<'_>)) {
+    pub async fn probe(self: Arc<Origins>, say: impl Fn(fmt::Arguments<'_>)) {
         let Some(path) = self.settings.health_path.as_deref() else { return };
         loop {
             self.probe_once(path, &say).await;
