@@ -6,7 +6,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -19,6 +19,8 @@ pub const TICK: Duration = Duration::from_millis(200);
 pub struct Ticks {
     /// Ticks so far.
     count: AtomicU64,
+    /// Seconds by which the time is moved.
+    moved: AtomicU32,
     waiting: Mutex<Vec<Waker>>,
 }
 
@@ -31,6 +33,17 @@ impl Ticks {
             std::mem::take(&mut *waiting)
         };
         waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Moves the time that deadlines go by to so many seconds ahead of the machine's, and never back: for tests, which do not
+    /// wait for it.
+    pub fn move_to(&self, seconds: u32) {
+        self.moved.fetch_max(seconds, Ordering::Relaxed);
+    }
+
+    /// The time that deadlines go by.
+    pub(crate) fn now(&self) -> Instant {
+        Instant::now() + Duration::from_secs(self.moved.load(Ordering::Relaxed).into())
     }
 
     /// Waits for `future`, but no longer than `limit`.
@@ -46,7 +59,7 @@ impl Ticks {
         future: F,
     ) -> Option<F::Output> {
         let mut future = pin!(future);
-        let mut deadline = Deadline::after(limit);
+        let mut deadline = Deadline::after(self, limit);
         poll_fn(|cx| {
             if let Poll::Ready(output) = future.as_mut().poll(cx) {
                 return Poll::Ready(Some(output));
@@ -55,7 +68,7 @@ impl Ticks {
                 if !is_excused() {
                     return Poll::Ready(None);
                 }
-                deadline.set(limit.max(TICK));
+                deadline.set(self, limit.max(TICK));
             }
             Poll::Pending
         })
@@ -77,13 +90,13 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    pub(crate) fn after(limit: Duration) -> Deadline {
-        Deadline { at: Instant::now() + limit, registered: None }
+    pub(crate) fn after(ticks: &Ticks, limit: Duration) -> Deadline {
+        Deadline { at: ticks.now() + limit, registered: None }
     }
 
     /// Puts it off.
-    fn set(&mut self, limit: Duration) {
-        self.at = Instant::now() + limit;
+    fn set(&mut self, ticks: &Ticks, limit: Duration) {
+        self.at = ticks.now() + limit;
     }
 
     /// Has the moment passed? If not, the task is woken to ask again. To be asked of one task only.
@@ -92,7 +105,7 @@ impl Deadline {
         if self.registered == Some(ticks.count.load(Ordering::Acquire)) {
             return false;
         }
-        if Instant::now() >= self.at {
+        if ticks.now() >= self.at {
             return true;
         }
         let mut waiting = ticks.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -110,14 +123,21 @@ mod tests {
     fn who_waits_is_woken_by_ticks_alone_and_registers_once() {
         let ticks = Ticks::default();
         let cx = Context::from_waker(Waker::noop());
-        let mut deadline = Deadline::after(Duration::from_secs(3600));
+        let mut deadline = Deadline::after(&ticks, Duration::from_secs(3600));
         for _ in 0..10 {
             assert!(!deadline.has_passed(&ticks, &cx));
         }
         assert_eq!(ticks.waiting.lock().expect("no panic").len(), 1);
         ticks.tick();
         assert_eq!(ticks.waiting.lock().expect("no panic").len(), 0);
-        deadline.set(Duration::ZERO);
+        assert!(!deadline.has_passed(&ticks, &cx));
+        ticks.move_to(3600);
+        assert!(!deadline.has_passed(&ticks, &cx), "nobody looks before the next tick");
+        ticks.tick();
+        assert!(deadline.has_passed(&ticks, &cx));
+        ticks.move_to(0);
+        assert!(deadline.has_passed(&ticks, &cx), "time does not go back");
+        deadline.set(&ticks, Duration::ZERO);
         assert!(deadline.has_passed(&ticks, &cx));
     }
 }

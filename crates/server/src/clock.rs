@@ -113,6 +113,11 @@ impl Clock {
         }
     }
 
+    /// Seconds by which it is ahead of the machine's.
+    pub(crate) fn moved_seconds(&self) -> u32 {
+        self.moved_seconds.load(Ordering::Relaxed).clamp(0, u32::MAX.into()) as u32
+    }
+
     fn set_now(&self) {
         let elapsed = self.started.elapsed().as_secs() as i64 + i64::from(self.started_at);
         let now = elapsed.saturating_add(self.moved_seconds.load(Ordering::Relaxed));

@@ -104,7 +104,7 @@ impl Control {
             tokio::select! {
                 biased;
                 () = shared.stop().notify.notified() => {}
-                _ = ticks.tick(), if has_origins => shared.ticks.tick(),
+                _ = ticks.tick(), if has_origins => shared.tick_origins(),
                 _ = seconds.tick() => self.tick(),
                 _ = backend_ticks.tick(), if self.has_backends => shared.live().tiers.tick_backends(),
                 Some(Command::Reload(settings, opened, answer)) = commands.recv() => {
@@ -203,7 +203,7 @@ fn stop_crew(crew: &mut Crew, shared: &Shared) {
         let ticking = scope.spawn(|| {
             while !is_over.load(Ordering::Acquire) {
                 std::thread::park_timeout(TICK);
-                shared.ticks.tick();
+                shared.tick_origins();
             }
         });
         crew.stop();

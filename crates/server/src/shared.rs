@@ -130,6 +130,12 @@ impl Shared {
         self.knobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Wakes those who wait for an origin. What `debugtime` has moved is their time too.
+    pub(crate) fn tick_origins(&self) {
+        self.ticks.move_to(self.clock.moved_seconds());
+        self.ticks.tick();
+    }
+
     /// Asks the control thread to end the server.
     pub(crate) fn stop(&self) -> &Stop {
         &self.stop

@@ -87,8 +87,8 @@ impl Pace {
     }
 
     /// It is waited for: is it too slow?
-    fn is_too_slow(&mut self, now: Instant) -> bool {
-        let (since, _) = self.since.get_or_insert_with(|| (now, Deadline::after(WAIT_MAX)));
+    fn is_too_slow(&mut self, ticks: &Ticks, now: Instant) -> bool {
+        let (since, _) = self.since.get_or_insert_with(|| (now, Deadline::after(ticks, WAIT_MAX)));
         let at_once = now.duration_since(*since);
         let waited = self.waited + at_once;
         at_once > WAIT_MAX || waited > WAIT_MAX && self.bytes < waited.as_secs() * BYTES_PER_SECOND_MIN
@@ -125,11 +125,11 @@ impl std::error::Error for ClientBodyError {
 impl ClientBody {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ClientBodyError>>> {
         let polled = Pin::new(&mut self.body).poll_frame(cx);
-        let now = Instant::now();
+        let now = self.ticks.now();
         match &polled {
             Poll::Pending => {
                 self.progress.awaits_client.store(true, Ordering::Relaxed);
-                if self.pace.is_too_slow(now) {
+                if self.pace.is_too_slow(&self.ticks, now) {
                     return Poll::Ready(Some(Err(ClientBodyError::TooSlow)));
                 }
                 if let Some((_, deadline)) = &mut self.pace.since {
@@ -218,7 +218,7 @@ impl Body for OriginBody {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, FetchError>>> {
         let this = self.get_mut();
         let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
-            let deadline = this.deadline.get_or_insert_with(|| Deadline::after(this.pause_max));
+            let deadline = this.deadline.get_or_insert_with(|| Deadline::after(&this.ticks, this.pause_max));
             return match deadline.has_passed(&this.ticks, cx) {
                 true => Poll::Ready(Some(Err(FetchError::BetweenBytesTimeout))),
                 false => Poll::Pending,
@@ -273,26 +273,34 @@ mod tests {
 
     #[test]
     fn who_trickles_or_stops_is_too_slow_and_who_is_not_asked_is_not() {
-        let begin = Instant::now();
+        let (begin, ticks) = (Instant::now(), Ticks::default());
         let at = |seconds| begin + Duration::from_secs(seconds);
         let mut trickles = Pace::default();
         let is_too_slow = (0..60).find(|second| {
-            let is_too_slow = trickles.is_too_slow(at(*second));
+            let is_too_slow = trickles.is_too_slow(&ticks, at(*second));
             trickles.sent(50, at(*second + 1));
             is_too_slow
         });
         assert_eq!(is_too_slow, Some(31), "seconds that it had been waited for");
         let mut keeps_up = Pace::default();
         assert!((0..600).all(|second| {
-            let is_too_slow = keeps_up.is_too_slow(at(second));
+            let is_too_slow = keeps_up.is_too_slow(&ticks, at(second));
             keeps_up.sent(200, at(second + 1));
             !is_too_slow
         }));
-        assert!(!keeps_up.is_too_slow(at(700)) && !keeps_up.is_too_slow(at(730)) && keeps_up.is_too_slow(at(731)));
+        assert!(
+            !keeps_up.is_too_slow(&ticks, at(700))
+                && !keeps_up.is_too_slow(&ticks, at(730))
+                && keeps_up.is_too_slow(&ticks, at(731))
+        );
         let mut waits = Pace::default();
         // An origin takes nothing for ten minutes.
         waits.sent(10, at(0));
         waits.sent(10, at(600));
-        assert!(!waits.is_too_slow(at(600)) && !waits.is_too_slow(at(630)) && waits.is_too_slow(at(631)));
+        assert!(
+            !waits.is_too_slow(&ticks, at(600))
+                && !waits.is_too_slow(&ticks, at(630))
+                && waits.is_too_slow(&ticks, at(631))
+        );
     }
 }

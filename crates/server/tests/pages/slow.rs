@@ -213,6 +213,89 @@ fn until_closed(mut stream: &TcpStream) -> Vec<u8> {
     }
 }
 
+/// The next frame: its kind, its flags, its stream, its payload.
+#[track_caller]
+fn next_frame(mut stream: &TcpStream) -> (u8, u8, u32, Vec<u8>) {
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).expect("a frame");
+    let [a, b, c, kind, flags, stream_id @ ..] = head;
+    let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
+    stream.read_exact(&mut payload).expect("a whole frame");
+    (kind, flags, u32::from_be_bytes(stream_id), payload)
+}
+
+/// The first bytes of an answer's head on a stream: its status in HPACK's static table.
+#[track_caller]
+fn status_on(stream: &TcpStream, id: u32) -> u8 {
+    loop {
+        match next_frame(stream) {
+            (1, _, of, payload) if of == id => return payload[0],
+            (3, _, of, payload) if of == id => panic!("stream {id} is reset: {payload:?}"),
+            (7, _, _, payload) => panic!("the connection is given up: {payload:?}"),
+            _ => {}
+        }
+    }
+}
+
+const HPACK_200: u8 = 0x88;
+const HPACK_400: u8 = 0x8c;
+
+#[test]
+fn an_upload_over_http_2_by_a_byte_now_and_then_is_given_up_and_disturbs_nobody() {
+    let origin = named("page");
+    let server = serve(&[&origin]);
+    let stream = h2(&server);
+    let send = |frame: Vec<u8>| (&stream).write_all(&frame).expect("the server reads");
+    // `POST http://a.example/`, and a body.
+    send(frame(1, 4, 1, b"\x83\x84\x86\x41\x09a.example"));
+    eventually(|| origin.connections() == 1);
+    let mut status = None;
+    // All in all two minutes: less than who is silent may take.
+    for second in (2..=120).step_by(2) {
+        send(frame(0, 0, 1, b"x"));
+        send(frame(6, 0, 0, &[second; 8]));
+        // It has read the byte when it answers the ping.
+        loop {
+            match next_frame(&stream) {
+                (6, 1, _, payload) if payload == [second; 8] => break,
+                (1, _, 1, payload) => status = Some(payload[0]),
+                _ => {}
+            }
+        }
+        if status.is_some() {
+            break;
+        }
+        later(&server, 2);
+    }
+    let status = status.unwrap_or_else(|| status_on(&stream, 1));
+    assert_eq!(status, HPACK_400, "{status:#x}");
+    assert_eq!(origin.count(), 0, "the origin got no whole request");
+    // Another stream of the same connection, and another client.
+    send(frame(1, 5, 3, HEAD));
+    assert_eq!(status_on(&stream, 3), HPACK_200);
+    assert_eq!(Http::connect(&server).get("/page").text(), "page");
+    eventually(|| origin.connections_open() < origin.connections());
+}
+
+#[test]
+fn an_upload_over_http_1_by_a_byte_now_and_then_is_given_up_and_disturbs_nobody() {
+    let origin = named("page");
+    let server = serve(&[&origin]);
+    let mut slow = Http::connect(&server);
+    slow.send("POST /page HTTP/1.1\r\nHost: a.example\r\nContent-Length: 1000\r\n\r\n");
+    eventually(|| origin.connections() == 1);
+    for _ in 0..60 {
+        // It may be closed before all is sent.
+        let _ = slow.reader.get_mut().write_all(b"x");
+        later(&server, 2);
+    }
+    let mut told = Vec::new();
+    let _ = slow.reader.read_to_end(&mut told);
+    assert!(!String::from_utf8_lossy(&told).contains(" 200 "), "{}", String::from_utf8_lossy(&told));
+    assert_eq!(origin.count(), 0, "the origin got no whole request");
+    assert_eq!(Http::connect(&server).get("/page").text(), "page");
+}
+
 #[test]
 fn streams_that_are_reset_faster_than_they_are_answered_end_their_connection() {
     let origin = named("page");
@@ -239,7 +322,12 @@ fn a_head_of_http_2_that_does_not_end_does_not_keep_its_connection() {
     // Without the flag that says that the fields end here.
     (&stream).write_all(&frame(1, 1, 1, HEAD)).expect("the server reads");
     connected(&server, 1);
-    later(&server, 1000);
+    // Its time may begin after it is counted.
+    let mut memcached = Client::connect(&server);
+    eventually(|| {
+        memcached.ask("debugtime 100\r\n", "OK\r\n");
+        memcached.number("curr_connections") == 1
+    });
     until_closed(&stream);
     assert_eq!(origin.count(), 0);
 }
