@@ -1,6 +1,7 @@
 //! The built program, as an operator or a unit file runs it: what it prints, how it exits, what it leaves behind.
 
 mod certificates;
+mod privileges;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -2,9 +2,11 @@
 //! read. Whether the real table is like that is seen when it is opened.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nix::unistd::{Uid, User};
 use nuthatch_rows::{Commit, Database, Format};
 
 use super::PoolSettings;
@@ -350,7 +352,8 @@ impl TableDraft {
             }
             (Some(path), None) => {
                 let text = fs::read_to_string(path).map_err(|error| {
-                    let what = format!("expected a file with a password: {}: {error}", path.display());
+                    let may_not = if error.kind() == ErrorKind::PermissionDenied { own_name() } else { String::new() };
+                    let what = format!("expected a file with a password: {}: {error}{may_not}", path.display());
                     self.problem(Kind::System, "password_file", &what)
                 })?;
                 Ok(Some(text.lines().next().unwrap_or_default().to_owned()))
@@ -365,6 +368,13 @@ impl TableDraft {
             (None, None) => Ok(None),
         }
     }
+}
+
+/// As whom files are read: whoever a start as root became reads them at a reload.
+fn own_name() -> String {
+    let id = Uid::effective();
+    let name = User::from_uid(id).ok().flatten().map_or_else(|| id.to_string(), |user| user.name);
+    format!("; user {name} reads it, at each reload too, whoever -u gave up")
 }
 
 impl Draft {
