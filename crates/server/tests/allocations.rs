@@ -19,8 +19,8 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// Requests that are counted together, and how often at most: something else may allocate meanwhile, such as the control
-/// thread at its ticks, the longer the machine takes.
-const COUNTED_REQUESTS: usize = 50;
+/// thread at its ticks. They are sent together, so that it has little time for that however busy the machine is.
+const COUNTED_REQUESTS: usize = 200;
 const COUNTS_MAX: usize = 20;
 
 /// A client whose buffers are there already.
@@ -33,14 +33,14 @@ impl Bare {
     fn connect(server: &Running) -> Bare {
         let stream = TcpStream::connect(address(server, 0)).expect("connected");
         stream.set_nodelay(true).expect("a TCP socket");
-        Bare { stream, heard: vec![0; 1024] }
+        Bare { stream, heard: Vec::new() }
     }
 
-    fn ask(&mut self, request: &[u8], answer: &[u8]) {
-        self.stream.write_all(request).expect("sent");
-        let heard = &mut self.heard[..answer.len()];
-        self.stream.read_exact(heard).expect("answered");
-        assert!(heard == answer, "another answer");
+    fn ask(&mut self, requests: &[u8], answers: &[u8]) {
+        self.stream.write_all(requests).expect("sent");
+        self.heard.resize(answers.len(), 0);
+        self.stream.read_exact(&mut self.heard).expect("answered");
+        assert!(self.heard == answers, "another answer");
     }
 
     /// What is answered, in so many bytes.
@@ -53,10 +53,13 @@ impl Bare {
 
     /// The fewest allocations that such requests were seen to cost, each.
     fn allocations(&mut self, request: &[u8], answer: &[u8]) -> f64 {
+        let (requests, answers) = (request.repeat(COUNTED_REQUESTS), answer.repeat(COUNTED_REQUESTS));
+        // Buffers grow to what they are going to hold.
+        self.ask(&requests, &answers);
         let mut fewest = f64::MAX;
         for _ in 0..COUNTS_MAX {
             let region = Region::new(COUNTED);
-            (0..COUNTED_REQUESTS).for_each(|_| self.ask(request, answer));
+            self.ask(&requests, &answers);
             let change = region.change();
             fewest = fewest.min((change.allocations + change.reallocations) as f64 / COUNTED_REQUESTS as f64);
             // What is less than one for each is not theirs.

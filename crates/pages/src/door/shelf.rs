@@ -363,6 +363,20 @@ fn commit(handle: &mut Handle, room: Reservation, (expiry, seconds): (Seconds, S
     room.remaining() == 0 && matches!(handle.commit(room, &options, seconds), SetOutcome::Stored { .. })
 }
 
+impl Put<'_> {
+    /// What other hosts are to store, without its value.
+    fn to_be_written(&self) -> Written {
+        Written {
+            key: self.page_key.to_owned(),
+            value: Bytes::new(),
+            flags: 0,
+            expires_at: self.policy.keep_until,
+            tags: self.fetched.tags.clone(),
+            index: None,
+        }
+    }
+}
+
 /// Stores a response whose body is `pieces`. None when it is too large, no room can be made, or somebody else has stored
 /// a page meanwhile. Where pages are shared with other hosts, with what they are to store.
 pub(crate) fn put(
@@ -382,14 +396,7 @@ pub(crate) fn put(
         None => policy.keep_until,
     };
     let expiry = house.store_seconds(until);
-    let mut written = beyond.map(|_| Written {
-        key: page_key.to_owned(),
-        value: Bytes::new(),
-        flags: 0,
-        expires_at: policy.keep_until,
-        tags: fetched.tags.clone(),
-        index: None,
-    });
+    let mut written = beyond.map(|_| put.to_be_written());
     let mut is_stored = false;
     let mut is_anothers = false;
     house.with_store(&mut |handle, seconds| {

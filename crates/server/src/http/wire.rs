@@ -405,6 +405,16 @@ impl Wire {
         self.opened.begin(activity);
     }
 
+    /// Notes which task reads what another protocol says, for the sweep: from some read on it is no longer the connection's.
+    fn note_reader(&mut self, cx: &Context<'_>) {
+        if self.guard.as_ref().is_some_and(Guard::is_tunnel)
+            && self.tunnel_waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker()))
+        {
+            self.tunnel_waker = Some(cx.waker().clone());
+            self.opened.info.set_waker(cx.waker());
+        }
+    }
+
     /// What may be read now, from the guard. `Ok(false)`: more has to arrive, or an answer to be sent.
     fn pass(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         if self.is_quiet && !self.raw.is_empty() && self.opened.info.kicked() != Kick::Head {
@@ -535,13 +545,7 @@ fn note_upgrade(client: &Client, guard: &Guard) {
 impl Read for Wire {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, mut buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        // From some read on the task that reads is another: the connection's may have read on for a while.
-        if this.guard.as_ref().is_some_and(Guard::is_tunnel)
-            && this.tunnel_waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker()))
-        {
-            this.tunnel_waker = Some(cx.waker().clone());
-            this.opened.info.set_waker(cx.waker());
-        }
+        this.note_reader(cx);
         loop {
             if this.passed_at < this.passed.len() {
                 let rest = &this.passed[this.passed_at..];
