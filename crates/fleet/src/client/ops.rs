@@ -272,8 +272,8 @@ impl Client {
         self.inner.migrate(servers, time)
     }
 
-    /// Says what time it is: whatever is overdue is answered with an error before this returns. With [`Ticks::Caller`] it
-    /// has to be called every few milliseconds, from any thread.
+    /// Says what time it is: whatever is overdue is answered with an error before this returns. With
+    /// [`Ticks::Caller`](super::Ticks::Caller) it has to be called every few milliseconds, from any thread.
     pub fn tick(&self, now: Instant) {
         self.inner.tick(now);
     }
