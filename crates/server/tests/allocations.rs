@@ -7,9 +7,8 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use common::binary::frame;
-use common::{Client, address, listener, settings};
-use nuthatch_fleet::membership::Source;
-use nuthatch_fleet::{FleetSettings, Protocol, ServerSpec};
+use common::{Client, address, listener, settings, source};
+use nuthatch_fleet::{FleetSettings, Protocol};
 use nuthatch_server::settings::{PoolSettings, Settings};
 use nuthatch_server::{Running, Server};
 use nuthatch_testkit::Launch;
@@ -75,11 +74,7 @@ impl Bare {
 fn a_routers_gets_allocate_nothing() {
     let member = Launch::memcached().start();
     for protocol in [Protocol::Meta, Protocol::Text, Protocol::Binary] {
-        let fleet = FleetSettings {
-            servers: vec![Source::Server(ServerSpec::new("127.0.0.1", member.port()))],
-            protocol,
-            ..FleetSettings::named("shared")
-        };
+        let fleet = FleetSettings { servers: vec![source(member.port())], protocol, ..FleetSettings::named("shared") };
         let pool =
             PoolSettings { backend: Some("shared".to_owned()), ttl_max_seconds: 0, ..PoolSettings::named("tiered") };
         let settings = Settings { pools: vec![pool], fleets: vec![fleet], listeners: vec![listener(0)], ..settings() };

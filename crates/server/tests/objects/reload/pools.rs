@@ -1,6 +1,7 @@
 //! Pools that come, go and change, the routes that lead to them, and what is in flight meanwhile.
 
 use std::io::Read;
+use std::net::SocketAddr;
 
 use nuthatch_server::settings::{PoolSettings, Settings};
 
@@ -101,17 +102,18 @@ fn a_pool_with_a_memory_file_comes_back_with_its_items() {
     let _ = std::fs::remove_file(file);
 }
 
+/// A pool `side` for the keys that say so, and none.
+fn with_and_without_side(place: SocketAddr) -> [Settings; 2] {
+    let plain = Settings { listeners: vec![tcp(place, 0)], pools: pools(&["default"]), ..settings() };
+    let routed = Settings { pools: pools(&["default", "side"]), routes: vec![route("side:", 1)], ..plain.clone() };
+    [routed, plain]
+}
+
 #[test]
 fn a_request_in_flight_ends_in_the_pool_it_began_in() {
     let place = own_address();
-    let routed = Settings {
-        listeners: vec![tcp(place, 0)],
-        pools: pools(&["default", "side"]),
-        routes: vec![route("side:", 1)],
-        ..settings()
-    };
-    let plain = Settings { routes: vec![], pools: pools(&["default"]), ..routed.clone() };
-    let server = start(routed.clone());
+    let [routed, plain] = with_and_without_side(place);
+    let server = start(routed);
     let mut witness = Client::connect_to(place);
     let value = "v".repeat(400_000);
     let mut setter = Client::connect_to(place);
@@ -153,13 +155,8 @@ fn a_request_in_flight_ends_in_the_pool_it_began_in() {
 #[test]
 fn a_dump_in_flight_ends_although_its_pool_went() {
     let place = own_address();
-    let routed = Settings {
-        listeners: vec![tcp(place, 0)],
-        pools: pools(&["default", "side"]),
-        routes: vec![route("side:", 1)],
-        ..settings()
-    };
-    let server = start(routed.clone());
+    let [routed, plain] = with_and_without_side(place);
+    let server = start(routed);
     let mut witness = Client::connect_to(place);
     let items = 40_000;
     for n in 0..items {
@@ -173,7 +170,7 @@ fn a_dump_in_flight_ends_although_its_pool_went() {
         witness.send("stats conns\r\n");
         witness.read_until("END\r\n").contains("conn_mwrite")
     });
-    reload(&server, &Settings { routes: vec![], pools: pools(&["default"]), ..routed });
+    reload(&server, &plain);
     let mut dumped = Vec::new();
     while !dumped.ends_with(b"EN\r\n") {
         let mut piece = [0; 65_536];
