@@ -6,6 +6,7 @@ use std::future::Future;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::shared::Shared;
+use crate::watch::Unheard;
 
 /// One thread's event loop.
 pub(crate) struct Drive(Runtime);
@@ -24,14 +25,14 @@ impl Drive {
 
 /// Has `follow` hear of changes, on an event loop of its own, until that is not possible any more or the table is closed; then
 /// says why.
-pub(crate) fn watch(shared: &Shared, follow: impl Future<Output = Result<Infallible, String>>) -> String {
+pub(crate) fn watch(shared: &Shared, follow: impl Future<Output = Result<Infallible, Unheard>>) -> Unheard {
     let drive = match Drive::new() {
         Ok(drive) => drive,
-        Err(why) => return why,
+        Err(why) => return why.into(),
     };
     drive.wait(async {
         tokio::select! {
-            () = shared.closing.closed() => "the table is closed".to_owned(),
+            () = shared.closing.closed() => "the table is closed".to_owned().into(),
             ended = follow => match ended {
                 Err(why) => why,
                 Ok(never) => match never {},

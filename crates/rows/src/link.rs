@@ -13,6 +13,7 @@ use crate::cell::Cell;
 use crate::error::Error;
 use crate::layout::{Described, Layout, Row};
 use crate::shared::Shared;
+use crate::watch::Unheard;
 
 /// Why a statement failed.
 #[derive(Debug)]
@@ -67,7 +68,7 @@ pub(crate) trait Dialect: Send + Sync {
 
     /// Tells `shared.watchers` of changes until they cannot be heard of any more, or the table is closed; then says why. Never
     /// asked of a database whose writer's connection tells ([`Link::foreign_change`]).
-    fn watch(&self, shared: &Shared) -> String;
+    fn watch(&self, shared: &Shared) -> Unheard;
 }
 
 /// A connection. Statements are within a transaction between `begin` and `commit` or `rollback`, else each is one.

@@ -14,8 +14,10 @@ use crate::shared::Shared;
 
 /// How many numbers of own changes are remembered until they are heard of.
 const STAMPS_MAX: usize = 64 * 1024;
-/// How long to wait before the database is asked for its changes again.
+/// How long to wait before the database is asked for its changes again, and up to how long if it says each time that it does not
+/// tell.
 const PAUSE: Duration = Duration::from_millis(250);
+const PAUSE_REFUSED: Duration = Duration::from_secs(8);
 
 /// News of an own change comes within this time, or is taken for another's.
 const OWN_FOR: Duration = Duration::from_secs(5);
@@ -31,6 +33,29 @@ pub enum Change {
     All,
     /// Changes are not heard of from now on, and why. A gap is told when they are again.
     Away(String),
+}
+
+/// Why changes cannot be heard of.
+#[derive(Debug)]
+pub(crate) enum Unheard {
+    /// The connection is lost, or none can be made.
+    Lost(String),
+    /// The database says no: it keeps no log, has no triggers, or gives this user none of them.
+    Refused(String),
+}
+
+impl From<String> for Unheard {
+    fn from(why: String) -> Unheard {
+        Unheard::Lost(why)
+    }
+}
+
+/// How long to wait after this, when `last` is how long was waited before.
+fn pause(unheard: &Unheard, last: Duration) -> Duration {
+    match unheard {
+        Unheard::Lost(_) => PAUSE,
+        Unheard::Refused(_) => (last * 2).min(PAUSE_REFUSED),
+    }
 }
 
 /// Called with each change, from a thread of the table's; to be quick.
@@ -216,11 +241,14 @@ impl Watchers {
 
 /// A thread that hears of changes by a connection of its own, until the table is closed.
 pub(crate) fn run(shared: Arc<Shared>) {
+    let mut paused = PAUSE;
     while !shared.closing.is_closed() {
-        let why = shared.dialect.watch(&shared);
+        let unheard = shared.dialect.watch(&shared);
+        paused = pause(&unheard, paused);
+        let (Unheard::Lost(why) | Unheard::Refused(why)) = unheard;
         shared.counters.gaps.add(1);
         shared.watchers.broke(why);
-        shared.closing.wait(PAUSE);
+        shared.closing.wait(paused);
     }
 }
 
@@ -253,6 +281,15 @@ mod tests {
         assert!(!watchers.takes_own_stamp(2));
         watchers.own_stamps(0..=STAMPS_MAX as i64);
         assert!(!watchers.takes_own_stamp(0) && watchers.takes_own_stamp(1), "the oldest is forgotten");
+    }
+
+    #[test]
+    fn a_database_that_says_no_is_asked_less_and_less_often_and_one_that_is_lost_soon_again() {
+        let no = Unheard::Refused("it keeps no log".to_owned());
+        let waits = std::iter::successors(Some(PAUSE), |last| Some(pause(&no, *last)));
+        let waits: Vec<u128> = waits.skip(1).take(6).map(|wait| wait.as_millis()).collect();
+        assert_eq!(waits, [500, 1000, 2000, 4000, 8000, 8000]);
+        assert_eq!(pause(&Unheard::Lost("reset".to_owned()), PAUSE_REFUSED), PAUSE);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::cell::{Cell, Kind};
 use crate::drive;
 use crate::layout::Layout;
 use crate::shared::Shared;
-use crate::watch::Change;
+use crate::watch::{Change, Unheard};
 
 /// In nanoseconds: how often the server says that nothing happened.
 const HEARTBEAT: &str = "SET @master_heartbeat_period = 1000000000";
@@ -31,7 +31,7 @@ const HEARTBEAT: &str = "SET @master_heartbeat_period = 1000000000";
 const SILENCE_MAX: Duration = Duration::from_secs(4);
 
 /// Reads the log until that is not possible any more; then says why.
-pub(super) fn watch(shared: &Shared) -> String {
+pub(super) fn watch(shared: &Shared) -> Unheard {
     drive::watch(shared, follow(shared))
 }
 
@@ -44,20 +44,28 @@ struct Places {
     cas: Option<usize>,
 }
 
-async fn follow(shared: &Shared) -> Result<Infallible, String> {
-    let said = |error: mysql_async::Error| format!("the binary log of {}: {error}", shared.settings.database);
+/// What an error of the server means to those who listen.
+fn said(shared: &Shared, error: &mysql_async::Error) -> Unheard {
+    let why = format!("the binary log of {}: {error}", shared.settings.database);
+    if matches!(error, mysql_async::Error::Server(_)) { Unheard::Refused(why) } else { Unheard::Lost(why) }
+}
+
+async fn follow(shared: &Shared) -> Result<Infallible, Unheard> {
+    let said = |error: mysql_async::Error| said(shared, &error);
     let opts = mysql::opts(&shared.settings).map_err(|error| error.to_string())?;
     let connect = tokio::time::timeout(shared.settings.timeout, Conn::new(Opts::from(opts)));
     let mut conn =
         connect.await.map_err(|_| format!("{}: cannot connect in time", shared.settings.database))?.map_err(said)?;
 
-    let Some(layout) = shared.layout.get() else { return Err(format!("{}: it was not seen yet", shared.place())) };
+    let Some(layout) = shared.layout.get() else {
+        return Err(format!("{}: it was not seen yet", shared.place()).into());
+    };
     let places = places(shared, layout, &mut conn).await.map_err(said)?;
     let again = mysql::opts(&shared.settings).map_err(|error| error.to_string())?;
     shared.watchers.keep_doubts();
     tokio::select! {
         ended = read(shared, layout, &places, conn) => ended,
-        ended = settled::tell_again(shared, layout, again) => ended,
+        ended = settled::tell_again(shared, layout, again) => ended.map_err(Unheard::from),
     }
 }
 
@@ -73,8 +81,8 @@ async fn snapshot(conn: &mut Conn) -> Result<Option<(String, u64)>, mysql_async:
     Ok(named("binlog_snapshot_file").filter(|file| !file.is_empty()).cloned().zip(position))
 }
 
-async fn end(shared: &Shared, conn: &mut Conn) -> Result<(String, u64), String> {
-    let said = |error: mysql_async::Error| format!("the binary log of {}: {error}", shared.settings.database);
+async fn end(shared: &Shared, conn: &mut Conn) -> Result<(String, u64), Unheard> {
+    let said = |error: mysql_async::Error| said(shared, &error);
     if let Some(place) = snapshot(conn).await.map_err(said)? {
         return Ok(place);
     }
@@ -86,18 +94,19 @@ async fn end(shared: &Shared, conn: &mut Conn) -> Result<(String, u64), String> 
         }
         Err(error) => return Err(said(error)),
     };
-    let status = status.ok_or_else(|| format!("{} keeps no binary log, set log_bin", shared.settings.database))?;
+    let no_log = || Unheard::Refused(format!("{} keeps no binary log, set log_bin", shared.settings.database));
+    let status = status.ok_or_else(no_log)?;
     let (file, position): (Option<String>, Option<u64>) = (status.get(0), status.get(1));
     let (Some(file), Some(position)) = (file, position) else {
-        return Err(format!("{} does not say where its binary log ends", shared.settings.database));
+        return Err(format!("{} does not say where its binary log ends", shared.settings.database).into());
     };
     // What is in the log already may not be visible yet.
     shared.watchers.doubt_all();
     Ok((file, position))
 }
 
-async fn read(shared: &Shared, layout: &Layout, places: &Places, mut conn: Conn) -> Result<Infallible, String> {
-    let said = |error: mysql_async::Error| format!("the binary log of {}: {error}", shared.settings.database);
+async fn read(shared: &Shared, layout: &Layout, places: &Places, mut conn: Conn) -> Result<Infallible, Unheard> {
+    let said = |error: mysql_async::Error| said(shared, &error);
     let (file, position) = end(shared, &mut conn).await?;
     // Of own changes before this place nothing will be heard.
     shared.watchers.forget_own();
@@ -121,12 +130,12 @@ async fn read(shared: &Shared, layout: &Layout, places: &Places, mut conn: Conn)
         }
         let data = match event.read_data() {
             Ok(data) => data,
-            Err(error) => return Err(format!("the binary log of {}: {error}", shared.settings.database)),
+            Err(error) => return Err(format!("the binary log of {}: {error}", shared.settings.database).into()),
         };
         match data {
             Some(EventData::RowsEvent(rows)) => {
                 let Some(map) = stream.get_tme(rows.table_id()) else {
-                    return Err(format!("the binary log of {} has rows of no table", shared.settings.database));
+                    return Err(format!("the binary log of {} has rows of no table", shared.settings.database).into());
                 };
                 if *map.database_name_raw() == *places.schema.as_bytes()
                     && *map.table_name_raw() == *places.table.as_bytes()
@@ -142,10 +151,10 @@ async fn read(shared: &Shared, layout: &Layout, places: &Places, mut conn: Conn)
                     shared.watchers.tell(&Change::All);
                     shared.watchers.doubt_all();
                 }
-                Meant::Definition => return Err(format!("the definition of {} changed", shared.place())),
+                Meant::Definition => return Err(format!("the definition of {} changed", shared.place()).into()),
             },
             Some(EventData::IncidentEvent(_)) => {
-                return Err("the server says that its binary log has a hole".to_owned());
+                return Err("the server says that its binary log has a hole".to_owned().into());
             }
             _ => {}
         }

@@ -23,6 +23,7 @@ use crate::link::{Bounds, Dialect, Fault, Link};
 use crate::settings::{Settings, Tls};
 use crate::shared::Shared;
 use crate::sql::{Quote, Shape, Statements};
+use crate::watch::Unheard;
 
 /// Rows in one statement at most; each number of rows is a statement of its own, which stays prepared as long as its connection.
 const ROWS_MAX: usize = 64;
@@ -91,7 +92,7 @@ impl Dialect for Mysql {
         upserts(layout)
     }
 
-    fn watch(&self, shared: &Shared) -> String {
+    fn watch(&self, shared: &Shared) -> Unheard {
         super::binlog::watch(shared)
     }
 }

@@ -22,7 +22,7 @@ use crate::layout::Layout;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::sql::Quote;
-use crate::watch::Change;
+use crate::watch::{Change, Unheard};
 
 const ASKED_EVERY: Duration = Duration::from_secs(1);
 
@@ -103,15 +103,15 @@ pub fn triggers(settings: &Settings, layout: &Layout) -> String {
 }
 
 /// Listens until that is not possible any more; then says why.
-pub(super) fn watch(shared: &Shared, config: &Config, tls: Option<&MakeRustlsConnect>) -> String {
+pub(super) fn watch(shared: &Shared, config: &Config, tls: Option<&MakeRustlsConnect>) -> Unheard {
     drive::watch(shared, follow(shared, config, tls))
 }
 
-async fn follow(shared: &Shared, config: &Config, tls: Option<&MakeRustlsConnect>) -> Result<Infallible, String> {
+async fn follow(shared: &Shared, config: &Config, tls: Option<&MakeRustlsConnect>) -> Result<Infallible, Unheard> {
     let place = shared.place();
-    let said = |error: tokio_postgres::Error| {
-        let why = error.as_db_error().map_or_else(|| error.to_string(), |error| error.message().to_owned());
-        format!("changes of {place}: {why}")
+    let said = |error: tokio_postgres::Error| match error.as_db_error() {
+        Some(error) => Unheard::Refused(format!("changes of {place}: {}", error.message())),
+        None => Unheard::Lost(format!("changes of {place}: {error}")),
     };
     let (hears, mut heard) = hearing();
     let connect = tokio::time::timeout(shared.settings.timeout, connect(config, tls, hears));
@@ -119,7 +119,7 @@ async fn follow(shared: &Shared, config: &Config, tls: Option<&MakeRustlsConnect
     // The database may be another by now, and the number of the writer's session someone else's.
     shared.watchers.forget_own();
     client.batch_execute(&format!("LISTEN {}", Quote::Double.name(&channel(&shared.settings)))).await.map_err(said)?;
-    ask_for_triggers(shared, &client).await.map_err(said)??;
+    ask_for_triggers(shared, &client).await.map_err(said)?.map_err(Unheard::Refused)?;
     shared.watchers.went_on();
     shared.watchers.tell(&Change::Gap);
     loop {
@@ -136,10 +136,11 @@ async fn follow(shared: &Shared, config: &Config, tls: Option<&MakeRustlsConnect
                 let key = notification.payload().as_bytes().to_vec();
                 shared.watchers.tell(&if key.is_empty() { Change::All } else { Change::Key(key) });
             }
-            Ok(None) => return Err(format!("changes of {place}: the connection is lost")),
+            Ok(None) => return Err(format!("changes of {place}: the connection is lost").into()),
             Err(_) => {
                 let asked = tokio::time::timeout(shared.settings.timeout, ask_for_triggers(shared, &client)).await;
-                asked.map_err(|_| format!("changes of {place}: the database is silent"))?.map_err(said)??;
+                let asked = asked.map_err(|_| format!("changes of {place}: the database is silent"))?;
+                asked.map_err(said)?.map_err(Unheard::Refused)?;
             }
         }
     }

@@ -27,6 +27,7 @@ use crate::link::{Bounds, Dialect, Fault, Link};
 use crate::settings::{Settings, Tls};
 use crate::shared::Shared;
 use crate::sql::Quote;
+use crate::watch::Unheard;
 
 pub(crate) struct Postgres {
     config: Config,
@@ -114,7 +115,7 @@ impl Dialect for Postgres {
         layout.uninsertable.is_none() && layout.key.iter().all(|column| column.folds.is_none())
     }
 
-    fn watch(&self, shared: &Shared) -> String {
+    fn watch(&self, shared: &Shared) -> Unheard {
         super::notify::watch(shared, &self.config, self.tls.as_ref())
     }
 }

@@ -22,6 +22,7 @@ use crate::link::{Bounds, Dialect, Fault, Link};
 use crate::settings::{Commit, Settings};
 use crate::shared::Shared;
 use crate::sql::{Quote, Statements};
+use crate::watch::Unheard;
 
 /// SQLite takes up to 32,766 parameters; statements of a few sizes are kept prepared.
 const KEYS_MAX: usize = 64;
@@ -87,8 +88,8 @@ impl Dialect for Sqlite {
         layout.uninsertable.is_none() && layout.key.iter().all(|column| column.folds.is_none())
     }
 
-    fn watch(&self, _shared: &Shared) -> String {
-        "SQLite tells its writer's connection".to_owned()
+    fn watch(&self, _shared: &Shared) -> Unheard {
+        Unheard::Refused("SQLite tells its writer's connection".to_owned())
     }
 }
 
