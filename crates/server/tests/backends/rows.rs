@@ -444,6 +444,8 @@ fn a_table_tells_what_it_did() {
     client.ask("get a\r\nget a\r\n", "VALUE a 0 1\r\n1\r\nEND\r\nVALUE a 0 1\r\n1\r\nEND\r\n");
     world.sql("UPDATE accounts SET name = '2'");
     eventually(|| client.stat("stats tables", "accounts:stream_lag_ms") != "unknown");
+    // How late the change was heard of is known before the copy is gone.
+    eventually(|| client.stat("stats pools", "accounts:items") == "0");
     client.ask("get a\r\n", "VALUE a 0 1\r\n2\r\nEND\r\n");
     for (name, is) in [("hits", "2"), ("fills", "1"), ("coalesced_misses", "0"), ("commits", "1")] {
         assert_eq!(client.stat("stats tables", &format!("accounts:{name}")), is, "{name}");
