@@ -29,9 +29,15 @@ fn open(url: &str) -> Table {
     Table::open_checked(settings, Arc::new(|| 1_800_000_000)).expect("the table is there")
 }
 
-/// Writes keys until `stop`, telling of each that was acknowledged, and how many commits there were by then: half of the clients on
-/// an event loop with a lane, where the database has lanes, the others by the table's thread.
-fn write(table: &Table, round: usize, stop: &AtomicBool, acknowledged: impl Fn(String, u64) + Sync) {
+/// Who makes the changes: the table's thread, or for half of the clients a lane beside it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Thread,
+    Both,
+}
+
+/// Writes keys until `stop`, telling of each that was acknowledged, and how many commits there were by then.
+fn write(table: &Table, by: By, round: usize, stop: &AtomicBool, acknowledged: impl Fn(String, u64) + Sync) {
     let client = async |client: usize, apply: &dyn Fn(Op) -> Answered<Done>| {
         for n in 0.. {
             if stop.load(Ordering::Relaxed) {
@@ -53,7 +59,7 @@ fn write(table: &Table, round: usize, stop: &AtomicBool, acknowledged: impl Fn(S
         scope.spawn(move || {
             let event_loop = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("an event loop");
             event_loop.block_on(async {
-                let lane = table.lane();
+                let lane = if by == By::Both { table.lane() } else { None };
                 let apply = |op| match &lane {
                     Some(lane) => lane.apply(op),
                     None => table.apply(op),
@@ -92,7 +98,7 @@ fn writes_until_it_is_killed() {
     let Ok(asked) = std::env::var(CHILD) else { return };
     let (round, url) = asked.split_once(' ').expect("a round and a URL");
     let table = open(url);
-    write(&table, round.parse().expect("a number"), &AtomicBool::new(false), |key, commits| {
+    write(&table, By::Thread, round.parse().expect("a number"), &AtomicBool::new(false), |key, commits| {
         // In one write, so that a line is whole or absent.
         std::io::stdout().write_all(format!("\nacknowledged {key} {commits}\n").as_bytes()).expect("the test reads");
         std::io::stdout().flush().expect("the test reads");
@@ -148,16 +154,18 @@ fn say(database: &str, commits: u64, writes: usize, rounds: usize) {
 fn mariadb(rounds: usize) {
     let server = Server::mariadb(&[]);
     server.sql("CREATE TABLE birds (id VARCHAR(40) COLLATE utf8mb4_bin PRIMARY KEY, body BLOB)");
-    killed("MariaDB", server, rounds);
+    // One transaction at a time: InnoDB of MariaDB 10.11.19, killed with several under way, sometimes comes up with an index that it
+    // calls corrupt, or fails an assertion of its own (trx0purge.cc; of the kind of MDEV-36845).
+    killed("MariaDB", server, By::Thread, rounds);
 }
 
 fn postgres(rounds: usize) {
     let server = Server::postgres(&[]);
     server.sql("CREATE TABLE birds (id VARCHAR(40) PRIMARY KEY, body BYTEA)");
-    killed("PostgreSQL", server, rounds);
+    killed("PostgreSQL", server, By::Both, rounds);
 }
 
-fn killed(database: &str, mut server: Server, rounds: usize) {
+fn killed(database: &str, mut server: Server, by: By, rounds: usize) {
     let table = open(&server.url());
     let mut dice = Dice::seeded(8);
     let all = Arc::new(std::sync::Mutex::new(BTreeSet::new()));
@@ -166,7 +174,7 @@ fn killed(database: &str, mut server: Server, rounds: usize) {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let writing = scope.spawn(|| {
-                write(&table, round, &stop, |key, _| {
+                write(&table, by, round, &stop, |key, _| {
                     all.lock().expect("no test panics here").insert(key);
                 });
             });
