@@ -1,5 +1,5 @@
-//! Requests on their way to the threads, or the tasks, that own connections. Bounded, in number and in bytes; whoever finds it full is told so at
-//! once.
+//! Requests on their way to the threads, or the tasks, that own connections. Bounded, in number and in bytes; whoever finds it full
+//! is told so at once.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

@@ -34,7 +34,8 @@ pub(crate) enum Who {
     Text,
     /// A round trip to a thread that has nothing to do.
     Floor,
-    /// A database, and a round trip before it: computed.
+    /// The time of a database and that of a round trip, added up. Not measured, and no bound: a process before a database
+    /// was measured at less.
     Least,
     /// Caches in front of a web site.
     Nginx,

@@ -151,7 +151,7 @@ fn on(
              S1 is a Nuthatch that has the records alone, S2 a memcached beside the database that clients fill and clear, S3 a \
              Nuthatch whose keys are rows, S4 the database alone, by prepared statements of the driver made for it, and by the texts of statements, \
              which is what the driver of the paper sent. The round trip is one to a thread that answers the same bytes and does nothing else: \
-             no cache in another process can take less, and with one client, no process before a database less than both together. {said} The ways take turns, {TURNS_ALONE} each by one client and {TURNS} by {CLIENTS}.\n\n`rows.toml`:\n\n```toml\n{}```",
+             no cache in another process can take less. {said} The ways take turns, {TURNS_ALONE} each by one client and {TURNS} by {CLIENTS}.\n\n`rows.toml`:\n\n```toml\n{}```",
             configuration(&Address::Unix("SOCKET".into()), "URL")
         ),
         WAYS.to_vec(),
