@@ -34,8 +34,6 @@ pub struct Settings {
     pub separator: u8,
     /// How many connections read at once.
     pub readers: usize,
-    /// How many event loops should have connections of their own ([`Table::lane`](crate::Table::lane)); not looked at here.
-    pub lanes: usize,
     /// How long the database has for one statement or one transaction.
     pub timeout: Duration,
     /// How long writes are gathered for, after a commit of several.
@@ -97,7 +95,6 @@ impl Settings {
             format: Format::Joined,
             separator: b'|',
             readers: 2,
-            lanes: 4,
             timeout: Duration::from_secs(1),
             gather: Duration::from_micros(300),
             commit: Commit::Durable,

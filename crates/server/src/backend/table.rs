@@ -80,7 +80,8 @@ pub struct TableBackend {
     flush: bool,
     range_max: u32,
     names: Arc<Names>,
-    /// The workers' own connections.
+    /// How many workers have connections of their own, and those.
+    lanes_max: usize,
     lanes: PerWorker<Mutex<Option<Lane>>>,
 }
 
@@ -145,6 +146,7 @@ impl TableBackend {
             flush,
             range_max: RANGE_MAX,
             names: Arc::new(Names::default()),
+            lanes_max: LANES_MAX,
             lanes: PerWorker::default(),
         }
     }
@@ -156,7 +158,7 @@ impl TableBackend {
     pub(crate) fn unchecked(settings: &TableSettings) -> Result<TableBackend, rows::Error> {
         let table = Table::open(settings.rows.clone(), Arc::new(now))?;
         let backend = TableBackend::new(&settings.rows.name, table, settings.flush);
-        Ok(TableBackend { range_max: settings.range_max, ..backend })
+        Ok(TableBackend { range_max: settings.range_max, lanes_max: settings.lanes, ..backend })
     }
 
     /// Opens a table of the settings, which takes up to half of its `timeout`. A database that is away is no reason not to: it is
@@ -212,7 +214,7 @@ impl TableBackend {
 
     /// Calls `ask` with the calling worker's own connections, if it may have some.
     fn with_lane<T>(&self, worker: usize, ask: impl FnOnce(Option<&Lane>) -> T) -> T {
-        if worker >= self.table.settings().lanes {
+        if worker >= self.lanes_max {
             return ask(None);
         }
         let mut lane = self.lanes.of(worker).lock().unwrap_or_else(PoisonError::into_inner);
@@ -247,6 +249,9 @@ impl TableBackend {
         })
     }
 }
+
+/// How many workers have connections of their own, unless the settings say so.
+const LANES_MAX: usize = 4;
 
 /// How many rows a range brings, unless the settings say so.
 const RANGE_MAX: u32 = 1000;

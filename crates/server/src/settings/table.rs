@@ -23,6 +23,8 @@ pub struct TableSettings {
     pub flush: bool,
     /// How many rows one range brings at most; 0: keys that look like ranges are none.
     pub range_max: u32,
+    /// How many workers, the first of them, have connections of their own.
+    pub lanes: usize,
 }
 
 /// What a pool with a table behind it does with its memory.
@@ -122,6 +124,7 @@ pub(super) struct TableDraft {
     reap: Duration,
     flush: bool,
     range_max: u32,
+    lanes: usize,
     password_file: Option<PathBuf>,
     password_env: Option<String>,
     ca: Option<PathBuf>,
@@ -251,7 +254,7 @@ pub(super) static KEYS: &[Knob<TableDraft>] = &[
         "lanes",
         "how many workers, the first of them, have connections of their own: one that reads, up to two that write; the others share the \
          table's, and so do all for SQLite and with commit = \"relaxed\"",
-        Action::Integer { min: 0, max: 1024, missing: None, set: |d, n| d.rows.lanes = n as usize },
+        Action::Integer { min: 0, max: 1024, missing: None, set: |d, n| d.lanes = n as usize },
     )
     .default("4"),
     Knob::<TableDraft>::new(
@@ -311,6 +314,7 @@ impl TableDraft {
             reap: Duration::ZERO,
             flush: false,
             range_max: 1000,
+            lanes: 4,
             password_file: None,
             password_env: None,
             ca: None,
@@ -342,7 +346,7 @@ impl TableDraft {
             rows.commit = Commit::Relaxed(self.commit_within);
         }
         rows.reap = Some(self.reap).filter(|every| !every.is_zero());
-        Ok(TableSettings { rows, flush: self.flush, range_max: self.range_max })
+        Ok(TableSettings { rows, flush: self.flush, range_max: self.range_max, lanes: self.lanes })
     }
 
     fn password(&self) -> Result<Option<String>, Problem> {

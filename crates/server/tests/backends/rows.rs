@@ -149,7 +149,7 @@ fn by_settings(mapping: nuthatch_rows::Settings, policy: Policy) -> Settings {
     let accounts = PoolSettings { backend: Some("accounts".to_owned()), policy, ..PoolSettings::named("accounts") };
     Settings {
         pools: vec![accounts, PoolSettings::named("plain")],
-        tables: vec![TableSettings { rows: mapping, flush: false, range_max: 3 }],
+        tables: vec![TableSettings { rows: mapping, flush: false, range_max: 3, lanes: 4 }],
         listeners: vec![listener(0), listener(1)],
         routes: vec![RouteSettings { prefix: b"rows:".to_vec(), pool: 0 }],
         ..settings()
