@@ -22,7 +22,8 @@ pub(super) fn class(who: Who) -> &'static str {
         Who::Bare | Who::Objects => "bare",
         Who::Redis | Who::Squid | Who::Ideal | Who::Text => "redis",
         Who::Direct => "direct",
-        Who::Floor | Who::Least => "floor",
+        Who::Forwarded => "forwarded",
+        Who::Floor => "floor",
         Who::Nginx => "memcached",
         Who::Varnish => "bare",
         Who::Twemproxy => "twemproxy",
@@ -38,12 +39,12 @@ polyline { fill-opacity: 0; stroke-width: 2 }
 .ground { fill: #ffffff } .text { fill: #1f2328 } .figure { fill: #57606a }
 .memcached { fill: #8491a0 } .nuthatch { fill: #1a7f4b } .bare { fill: #57606a } .redis { fill: #c4473a }
 .twemproxy { fill: #c4473a; stroke: #c4473a } .router { fill: #57606a; stroke: #57606a } .tier { fill: #1a7f4b; stroke: #1a7f4b }
-.direct { fill: #0969da } .floor { fill: #9a6700 }
+.direct { fill: #0969da } .forwarded { fill: #8250df } .floor { fill: #9a6700 }
 @media (prefers-color-scheme: dark) {
 .ground { fill: #0d1117 } .text { fill: #e6edf3 } .figure { fill: #9aa5b1 }
 .memcached { fill: #6e7b8a } .nuthatch { fill: #3fb97c } .bare { fill: #b4bec9 } .redis { fill: #e5695c }
 .twemproxy { fill: #e5695c; stroke: #e5695c } .router { fill: #b4bec9; stroke: #b4bec9 } .tier { fill: #3fb97c; stroke: #3fb97c }
-.direct { fill: #4493f8 } .floor { fill: #d29922 }
+.direct { fill: #4493f8 } .forwarded { fill: #a371f7 } .floor { fill: #d29922 }
 }
 </style>
 ";

@@ -34,9 +34,8 @@ pub(crate) enum Who {
     Text,
     /// A round trip to a thread that has nothing to do.
     Floor,
-    /// The time of a database and that of a round trip, added up. Not measured, and no bound: a process before a database
-    /// was measured at less.
-    Least,
+    /// Records in a database behind a thread that passes bytes on.
+    Forwarded,
     /// Caches in front of a web site.
     Nginx,
     Varnish,
@@ -62,7 +61,7 @@ impl Who {
             Who::Direct => "S4 database",
             Who::Text => "S4 by text",
             Who::Floor => "round trip",
-            Who::Least => "S4 and a round trip",
+            Who::Forwarded => "S4 forwarded",
             Who::Nginx => "nginx",
             Who::Varnish => "varnish",
             Who::Squid => "squid",
@@ -232,7 +231,7 @@ impl Contenders {
             Who::Twemproxy | Who::Router | Who::Tier | Who::Nginx | Who::Varnish | Who::Squid | Who::Ideal => {
                 unreachable!("what has a configuration file is started by `fronts` or `pages`")
             }
-            Who::Objects | Who::Aside | Who::Rows | Who::Direct | Who::Text | Who::Floor | Who::Least => {
+            Who::Objects | Who::Aside | Who::Rows | Who::Direct | Who::Text | Who::Floor | Who::Forwarded => {
                 unreachable!("ways to records are several servers, started by `records`")
             }
         }

@@ -1,5 +1,5 @@
 //! Records of a database in the four ways of the Banja Luka paper (see [`mod@crate::records`]), on each database there is, beside the
-//! database by the texts of statements and a bare round trip.
+//! database by the texts of statements, the database behind a thread that passes bytes on, and a bare round trip.
 //!
 //! The databases are started here, each with its default durability, on UNIX sockets, and so is everything else: no way is slower
 //! for going over a network that another does not take.
@@ -35,7 +35,7 @@ const WRITE_BAR: f64 = 1.0;
 const SHARED_BAR: f64 = 1.0 / 3.0;
 
 /// In the order of the table.
-const WAYS: [Who; 6] = [Who::Objects, Who::Aside, Who::Rows, Who::Direct, Who::Text, Who::Floor];
+const WAYS: [Who; 7] = [Who::Objects, Who::Aside, Who::Rows, Who::Direct, Who::Text, Who::Forwarded, Who::Floor];
 
 const ENGINES: [&str; 3] = ["sqlite", "mariadb", "postgres"];
 
@@ -150,11 +150,12 @@ fn on(
              operations: inserted, read at random ten times as often, updated at random; by one client in sequence, and by {CLIENTS}. \
              S1 is a Nuthatch that has the records alone, S2 a memcached beside the database that clients fill and clear, S3 a \
              Nuthatch whose keys are rows, S4 the database alone, by prepared statements of the driver made for it, and by the texts of statements, \
-             which is what the driver of the paper sent. The round trip is one to a thread that answers the same bytes and does nothing else: \
-             no cache in another process can take less. {said} The ways take turns, {TURNS_ALONE} each by one client and {TURNS} by {CLIENTS}.\n\n`rows.toml`:\n\n```toml\n{}```",
+             which is what the driver of the paper sent. S4 forwarded is the database alone behind a thread that passes bytes on and does nothing \
+             else: nothing that stands between a client and its database can take less. The round trip is one to a thread that answers the same \
+             bytes and does nothing else: no cache in another process can take less. {said} The ways take turns, {TURNS_ALONE} each by one client and {TURNS} by {CLIENTS}.\n\n`rows.toml`:\n\n```toml\n{}```",
             configuration(&Address::Unix("SOCKET".into()), "URL")
         ),
-        WAYS.to_vec(),
+        WAYS.into_iter().filter(|&who| who != Who::Forwarded || !url.starts_with("sqlite:")).collect(),
     );
     table.chart = Some(chart);
     table.compared = (Who::Rows, Who::Direct);
@@ -190,23 +191,17 @@ fn add(table: &mut Table, measured: &Records, database: &str) {
         "aside" => Who::Aside,
         "rows" => Who::Rows,
         "text" => Who::Text,
+        "forwarded" => Who::Forwarded,
         "floor" => Who::Floor,
         _ => Who::Direct,
     };
     let alone = measured.clients == 1;
     let of = if alone { "1 client" } else { "32 clients" };
     let mut add = |act: &str, pick: fn(&Way) -> &Vec<f64>, ratios: &[(Who, Who, Option<f64>)]| {
-        let way = |name: &str| measured.ways.iter().find(|way| way.name == name).map(pick);
-        let least = way("direct").zip(way("floor")).map(|(direct, floor)| Rounds {
-            who: Who::Least,
-            rounds: direct.iter().zip(floor).map(|(direct, floor)| direct + floor).collect(),
-        });
-        let samples = || {
-            let all = measured.ways.iter().map(|way| Rounds { who: whose(&way.name), rounds: pick(way).clone() });
-            all.chain(least.clone())
-        };
+        let samples =
+            || measured.ways.iter().map(|way| Rounds { who: whose(&way.name), rounds: pick(way).clone() }).collect();
         for &(who, to, bar) in ratios {
-            let mut row = Row::new(&format!("{act}, {of}, {} records", measured.records), 1, samples().collect());
+            let mut row = Row::new(&format!("{act}, {of}, {} records", measured.records), 1, samples());
             row.bar = bar.map(Bar::AtMost);
             if (who, to) != table.compared {
                 row.name = format!("{}: {} / {}", row.name, who.word(), to.word());
@@ -218,9 +213,11 @@ fn add(table: &mut Table, measured: &Records, database: &str) {
     };
     let both = |bar| [(Who::Rows, Who::Direct, bar), (Who::Rows, Who::Text, bar)];
     let written = alone.then_some(WRITE_BAR);
-    // SQLite's commits are others through Nuthatch, and less than the database alone takes.
-    let least = (alone && database != "SQLite").then_some((Who::Rows, Who::Least, None));
-    let writes = |bar| both(bar).into_iter().chain(least).collect::<Vec<_>>();
+    // What anything before the database would add, and what Nuthatch does beyond it.
+    let is_forwarded = alone && measured.ways.iter().any(|way| way.name == "forwarded");
+    let least = [(Who::Rows, Who::Forwarded, None), (Who::Forwarded, Who::Direct, None)];
+    let least = least.into_iter().filter(|_| is_forwarded);
+    let writes = |bar| both(bar).into_iter().chain(least.clone()).collect::<Vec<_>>();
     add(
         "insert",
         |way| &way.insert_us,
@@ -244,8 +241,15 @@ mod tests {
             read_us: vec![us],
             update_us: vec![us],
         };
-        let ways = [("objects", 20.0), ("aside", 120.0), ("rows", 24.0), ("direct", 100.0), ("floor", 15.0)]
-            .map(|(name, us)| way(name, us));
+        let ways = [
+            ("objects", 20.0),
+            ("aside", 120.0),
+            ("rows", 24.0),
+            ("direct", 100.0),
+            ("forwarded", 120.0),
+            ("floor", 15.0),
+        ]
+        .map(|(name, us)| way(name, us));
         let ways = ways.to_vec();
         let mut table = Table::new("t", "", WAYS.to_vec());
         table.compared = (Who::Rows, Who::Direct);
@@ -254,13 +258,12 @@ mod tests {
         }
         let bars: Vec<_> = table.rows.iter().map(|row| row.bar).collect();
         let [one, quarter, object, third] = [1.0, 0.25, 1.25, 1.0 / 3.0].map(|bar| Some(Bar::AtMost(bar)));
-        assert_eq!(bars[..10], [one, one, None, quarter, quarter, object, None, one, one, None]);
-        assert_eq!(bars[10..], [third, third, None, None, None, None, None, None]);
+        assert_eq!(bars[..12], [one, one, None, None, quarter, quarter, object, None, one, one, None, None]);
+        assert_eq!(bars[12..], [third, third, None, None, None, None, None, None]);
         assert_eq!((table.rows[0].compared, table.rows[1].compared), (None, Some((Who::Rows, Who::Text))));
-        assert_eq!(table.rows[2].name, "insert, 1 client, 7 records: S3 rows / S4 and a round trip");
-        let least = table.rows[2].samples.iter().find(|sample| sample.who == Who::Least).map(|least| least.rounds[0]);
-        assert_eq!(least, Some(115.0));
-        assert_eq!(table.rows[5].name, "read, 1 client, 7 records: S3 rows / S1 objects");
+        assert_eq!(table.rows[2].name, "insert, 1 client, 7 records: S3 rows / S4 forwarded");
+        assert_eq!(table.rows[3].compared, Some((Who::Forwarded, Who::Direct)));
+        assert_eq!(table.rows[6].name, "read, 1 client, 7 records: S3 rows / S1 objects");
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! Records are inserted, then read at random ten times as often, then updated at random. Each of the three is done in parts,
 //! and the ways take turns part by part, so that a machine, or a disk, that is slower for a while is so for all of them. Clients
 //! are tasks on one thread: each has one connection to each server it needs and one request under way. Beside the four ways there
-//! can be two to hold them against: the database by the texts of statements, as the paper's driver sent them, and a bare round trip.
+//! can be three to hold them against: the database by the texts of statements, as the paper's driver sent them, the database behind
+//! a thread that passes bytes on, and a bare round trip.
 
 mod cache;
 mod floor;
@@ -32,7 +33,7 @@ use crate::flags::number;
 #[command(
     name = "nuthatch bench records",
     about = "Inserts records, reads them at random and updates them at random: in a database, and in what else is named. Tables\n\
-             bench_direct, bench_text and bench_aside of the database are dropped and made anew."
+             bench_direct, bench_text, bench_forwarded and bench_aside of the database are dropped and made anew."
 )]
 pub(crate) struct Settings {
     /// sqlite:///PATH, mysql://USER@HOST/DATABASE or postgres://…, with ?socket=PATH for a UNIX socket
@@ -49,7 +50,7 @@ pub(crate) struct Settings {
     /// the database once more, asked by the texts of statements instead of prepared ones
     #[arg(long)]
     text: bool,
-    /// a thread that answers at once with nothing behind it, on a UNIX socket: the least that a cache takes
+    /// a thread that answers at once, and one that passes bytes on to the database's socket: the least there can be
     #[arg(long)]
     floor: bool,
     /// clients at once
@@ -86,7 +87,7 @@ pub struct Records {
 /// What one way came to: for each turn, microseconds from its beginning to its end, for each operation in it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Way {
-    /// `objects`, `aside`, `rows`, `direct`, `text` or `floor`.
+    /// `objects`, `aside`, `rows`, `direct`, `text`, `forwarded` or `floor`.
     pub name: String,
     /// Of inserts.
     pub insert_us: Vec<f64>,
@@ -100,12 +101,12 @@ impl Records {
     /// The result as people read it.
     pub(crate) fn text(&self) -> String {
         let mut text = format!(
-            "{} records of {CHARACTERS} characters, clients: {}; microseconds for each, medians\n\n{:<10}{:>12}{:>12}{:>12}\n",
+            "{} records of {CHARACTERS} characters, clients: {}; microseconds for each, medians\n\n{:<11}{:>12}{:>12}{:>12}\n",
             self.records, self.clients, "", "insert", "read", "update"
         );
         for way in &self.ways {
             let [insert, read, update] = [&way.insert_us, &way.read_us, &way.update_us].map(|all| median(all.clone()));
-            let _ = writeln!(text, "{:<10}{insert:>12.1}{read:>12.1}{update:>12.1}", way.name);
+            let _ = writeln!(text, "{:<11}{insert:>12.1}{read:>12.1}{update:>12.1}", way.name);
         }
         text
     }
@@ -117,15 +118,19 @@ impl Settings {
     }
 
     /// The ways that are measured.
-    fn ways<'a>(&'a self, floor: Option<&'a Floor>) -> Vec<Means<'a>> {
+    fn ways<'a>(&'a self, floor: Option<&'a Floor>, forwarded: Option<&'a str>) -> Vec<Means<'a>> {
         let floor = floor.map(|floor| &floor.address);
-        let aside = Some(("bench_aside", By::Prepared));
+        let table = |name, by| Some((&self.database[..], name, by));
+        let aside = table("bench_aside", By::Prepared).filter(|_| self.aside.is_some());
+        let text = table("bench_text", By::Text).filter(|_| self.text);
+        let forwarded = forwarded.map(|url| (url, "bench_forwarded", By::Prepared));
         let ways = [
             Means { name: "objects", cache: self.objects.as_ref(), table: None },
-            Means { name: "aside", cache: self.aside.as_ref(), table: aside.filter(|_| self.aside.is_some()) },
+            Means { name: "aside", cache: self.aside.as_ref(), table: aside },
             Means { name: "rows", cache: self.rows.as_ref(), table: None },
-            Means { name: "direct", cache: None, table: Some(("bench_direct", By::Prepared)) },
-            Means { name: "text", cache: None, table: self.text.then_some(("bench_text", By::Text)) },
+            Means { name: "direct", cache: None, table: table("bench_direct", By::Prepared) },
+            Means { name: "text", cache: None, table: text },
+            Means { name: "forwarded", cache: None, table: forwarded },
             Means { name: "floor", cache: floor, table: None },
         ];
         ways.into_iter().filter(|means| means.cache.is_some() || means.table.is_some()).collect()
@@ -136,7 +141,8 @@ impl Settings {
 struct Means<'a> {
     name: &'static str,
     cache: Option<&'a Address>,
-    table: Option<(&'static str, By)>,
+    /// The database's URL, the table in it, and how it is asked.
+    table: Option<(&'a str, &'static str, By)>,
 }
 
 /// One of the three things that are done.
@@ -227,10 +233,11 @@ pub(crate) fn run(settings: &Settings) -> Result<Records, Failure> {
 }
 
 async fn measure(settings: &Settings) -> Result<Records, Failure> {
-    let floor = settings.floor.then(Floor::start).transpose()?;
-    let means = settings.ways(floor.as_ref());
-    for (table, by) in means.iter().filter_map(|means| means.table) {
-        Sql::connect(&settings.database, table, by).await?.make().await?;
+    let floor = settings.floor.then(Floor::answering).transpose()?;
+    let forwarder = if settings.floor { Floor::passing_on(&settings.database)? } else { None };
+    let means = settings.ways(floor.as_ref(), forwarder.as_ref().map(|(_, url)| &url[..]));
+    for (url, table, by) in means.iter().filter_map(|means| means.table) {
+        Sql::connect(url, table, by).await?.make().await?;
     }
     let (mut ways, mut crews) = (Vec::new(), Vec::new());
     for Means { name, cache, table } in means {
@@ -241,8 +248,8 @@ async fn measure(settings: &Settings) -> Result<Records, Failure> {
                 None => None,
             };
             let table = match table {
-                Some((table, by)) => {
-                    let mut table = Sql::connect(&settings.database, table, by).await?;
+                Some((url, table, by)) => {
+                    let mut table = Sql::connect(url, table, by).await?;
                     table.prepare().await?;
                     Some(table)
                 }
