@@ -1,11 +1,13 @@
 //! The limit: a tokio loop that answers `get` and `set` from a hash map and does nothing else.
 //!
 //! No expiry, no limit of memory, no counters, no errors, no other command: what is left is the price of the sockets and of
-//! tokio. The comparison (`nuthatch bench compare`) states how far Nuthatch is from it. It trusts its clients completely, so
-//! it is for measuring alone.
+//! tokio, and with `--calls` that of the sockets alone. The comparison (`nuthatch bench compare`) states how far Nuthatch is
+//! from both. They trust their clients completely, so they are for measuring alone.
 //!
-//! Usage: `nuthatch-bare HOST:PORT` or `nuthatch-bare /path/of/socket`
+//! Usage: `nuthatch-bare [--calls] HOST:PORT` or `nuthatch-bare [--calls] /path/of/socket`
 #![forbid(unsafe_code)]
+
+mod calls;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -21,12 +23,20 @@ use tokio::task::LocalSet;
 
 type Items = Rc<RefCell<HashMap<Box<[u8]>, Box<[u8]>, RandomState>>>;
 
+/// What one receive takes at the most.
+const INPUT_BYTES: usize = 16 * 1024;
+
 fn main() -> ExitCode {
-    let Some(place) = env::args().nth(1) else {
-        eprintln!("nuthatch-bare: expected HOST:PORT or the path of a socket to listen on");
-        return ExitCode::from(2);
+    let words: Vec<String> = env::args().skip(1).collect();
+    let (serve, place): (fn(&str) -> io::Result<()>, &str) = match &words[..] {
+        [flag, place] if flag == "--calls" => (calls::serve, place),
+        [place] if !place.starts_with("--") => (run, place),
+        _ => {
+            eprintln!("nuthatch-bare: expected [--calls] and HOST:PORT or the path of a socket to listen on");
+            return ExitCode::from(2);
+        }
     };
-    match run(&place) {
+    match serve(place) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("nuthatch-bare: {place}: {error}");
@@ -58,7 +68,7 @@ fn run(place: &str) -> io::Result<()> {
 
 /// Reads requests and writes the answers to all that came at once. An error of the connection ends it.
 async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, items: Items) -> io::Result<()> {
-    let mut input = vec![0; 16 * 1024];
+    let mut input = vec![0; INPUT_BYTES];
     let (mut filled, mut output) = (0, Vec::new());
     loop {
         if filled == input.len() {
@@ -68,15 +78,21 @@ async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, items: Items) ->
             0 => return Ok(()),
             received => filled += received,
         }
-        let mut used = 0;
-        while let Some(request_bytes) = answer(&input[used..filled], &items, &mut output) {
-            used += request_bytes;
-        }
+        let used = answer_all(&input[..filled], &items, &mut output);
         input.copy_within(used..filled, 0);
         filled -= used;
         stream.write_all(&output).await?;
         output.clear();
     }
+}
+
+/// Answers every request that is whole and says how long they were.
+fn answer_all(buf: &[u8], items: &Items, output: &mut Vec<u8>) -> usize {
+    let mut used = 0;
+    while let Some(request_bytes) = answer(&buf[used..], items, output) {
+        used += request_bytes;
+    }
+    used
 }
 
 /// Answers the first request in `buf` and says how long it was; `None` while it is not all there.
@@ -144,9 +160,7 @@ mod tests {
         let requests = b"set a 0 0 3\r\nx\r\n\r\nset a 0 0 3\r\nabc\r\nget a b a\r\nversion\r\n";
         let mut used = 0;
         for end in 0..=requests.len() {
-            while let Some(request_bytes) = answer(&requests[used..end], &items, &mut output) {
-                used += request_bytes;
-            }
+            used += answer_all(&requests[used..end], &items, &mut output);
         }
         assert_eq!(used, requests.len());
         let expected = "STORED\r\nSTORED\r\nVALUE a 0 3\r\nabc\r\nVALUE a 0 3\r\nabc\r\nEND\r\nVERSION bare\r\n";

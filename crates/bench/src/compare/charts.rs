@@ -23,7 +23,7 @@ pub(super) fn class(who: Who) -> &'static str {
         Who::Redis | Who::Squid | Who::Ideal | Who::Text => "redis",
         Who::Direct => "direct",
         Who::Forwarded => "forwarded",
-        Who::Floor => "floor",
+        Who::Floor | Who::Calls => "floor",
         Who::Nginx => "memcached",
         Who::Varnish => "bare",
         Who::Twemproxy => "twemproxy",

@@ -14,6 +14,8 @@ pub(crate) enum Who {
     Memcached,
     Nuthatch,
     Bare,
+    /// The same without tokio: the kernel's calls and nothing else.
+    Calls,
     /// Another kind of cache, as a point of reference.
     Redis,
     /// A proxy before a fleet.
@@ -51,6 +53,7 @@ impl Who {
             Who::Memcached => "memcached",
             Who::Nuthatch => "nuthatch",
             Who::Bare => "bare loop",
+            Who::Calls => "bare calls",
             Who::Redis => "redis-server",
             Who::Twemproxy => "twemproxy",
             Who::Router => "nuthatch router",
@@ -153,9 +156,9 @@ impl Contenders {
         [Who::Memcached, Who::Nuthatch]
     }
 
-    /// The bare loop too, if it was named.
+    /// The bare loops too, if they were named.
     pub(crate) fn all(&self) -> Vec<Who> {
-        let bare = self.bare.iter().map(|_| Who::Bare);
+        let bare = self.bare.iter().flat_map(|_| [Who::Bare, Who::Calls]);
         self.both().into_iter().chain(bare).collect()
     }
 
@@ -205,8 +208,9 @@ impl Contenders {
                 words.extend(listen_words(address));
                 words.extend(flags);
             }
-            Who::Bare => {
+            Who::Bare | Who::Calls => {
                 words.push(self.bare.as_deref().unwrap_or(Path::new("nuthatch-bare")).display().to_string());
+                words.extend((who == Who::Calls).then(|| "--calls".to_owned()));
                 words.push(match address {
                     Address::Tcp(text) => text.clone(),
                     Address::Unix(path) => path.display().to_string(),
@@ -276,6 +280,7 @@ mod tests {
         let start = Start { is_unix: true, place: Place::Anywhere, workers: 2, ..start };
         assert_eq!(shown(Who::Nuthatch, start), "nuthatch serve -s SOCKET -m 64 -t 2");
         assert_eq!(shown(Who::Bare, start), "nuthatch-bare SOCKET");
+        assert_eq!(shown(Who::Calls, start), "nuthatch-bare --calls SOCKET");
         let redis = shown(Who::Redis, Start { is_unix: false, ..start });
         assert!(redis.starts_with("redis-server --bind 127.0.0.1 --port PORT --save '' --appendonly no"), "{redis}");
         assert_eq!(contenders.name(Who::Memcached), "memcached 1.6.18");

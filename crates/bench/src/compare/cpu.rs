@@ -112,7 +112,8 @@ pub(super) fn cpu(settings: &Settings, contenders: &Contenders, bench: &mut Benc
     let mut table = Table::new(
         "Server CPU per request",
         "Microseconds of the server's CPU time for each request, values of 100 bytes, keys of 24, one worker. Server and load \
-         share one core and neither interrupts the other, which is what makes the figure repeat.",
+         share one core and neither interrupts the other, which is what makes the figure repeat. The bare loop is a hash map behind \
+         tokio, the bare calls are the same behind an epoll: a wait, a receive and a send for each request that comes alone.",
         who.clone(),
     );
     table.chart = Some(Chart { name: "cpu", caption: ": microseconds, less is better" });
@@ -125,7 +126,16 @@ pub(super) fn cpu(settings: &Settings, contenders: &Contenders, bench: &mut Benc
         let mut row = Row::new(load.name, 2, pick(&reports, |report| server_us(report, load.per_key)));
         row.bar = Some(Bar::AtMost(bar(load, &contenders.memcached_version)));
         row.limit = load.limit;
-        table.rows.push(row);
+        let least = (Who::Calls, Who::Memcached);
+        let held = (load.limit.is_some() && who.contains(&least.0)).then(|| Row {
+            name: format!("{}: {} / {}", load.name, least.0.word(), least.1.word()),
+            compared: Some(least),
+            charted: false,
+            bar: None,
+            limit: None,
+            ..row.clone()
+        });
+        table.rows.extend([row].into_iter().chain(held));
         if load.name.ends_with("UNIX socket") || load.name == LOADS[0].name {
             table.servers(contenders, start);
         }
