@@ -192,7 +192,7 @@ impl Committer {
                     }
                     return Ok(Err(failed));
                 }
-                count_commit(&self.shared, changes.len());
+                count_commit(&self.shared, changes.len() as u64);
             }
             Some(within) => {
                 let open = self.open.get_or_insert(Open { until: Instant::now() + within, changes: 0 });
@@ -230,8 +230,7 @@ impl Committer {
         match committed {
             Ok(()) => {
                 self.open = None;
-                self.shared.counters.commits.add(1);
-                self.shared.counters.changes_committed.add(changes);
+                count_commit(&self.shared, changes);
             }
             Err(_) => {
                 self.shared.watchers.disown(std::iter::empty());
@@ -242,9 +241,9 @@ impl Committer {
     }
 }
 
-fn count_commit(shared: &Shared, changes: usize) {
+fn count_commit(shared: &Shared, changes: u64) {
     shared.counters.commits.add(1);
-    shared.counters.changes_committed.add(changes as u64);
+    shared.counters.changes_committed.add(changes);
 }
 
 /// A whole transaction, in one statement, of changes that come to the same whatever is in the table.
@@ -255,7 +254,7 @@ async fn upsert(shared: &Shared, link: &mut dyn Link, layout: &Layout, ops: &[&O
     note_own(shared, layout, &plan);
     if !plan.insert.is_empty() {
         link.upsert(&plan.insert).await.map_err(Failed::at_the_end)?;
-        count_commit(shared, plan.answers.len());
+        count_commit(shared, plan.answers.len() as u64);
     }
     Ok(plan)
 }

@@ -6,7 +6,7 @@
 //! have been asking lately are there; what they change together is then in as few transactions as keep both connections busy.
 //! Changes of one key are made in the order in which they came: none begins while another is under way.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -20,7 +20,8 @@ use crate::op::{Done, Item, Op};
 use crate::queue::Queue;
 use crate::reader;
 use crate::shared::{Answer, Asked, Read, Shared};
-use crate::table::{Answered, WAITING_BYTES_MAX, WAITING_MAX, full};
+use crate::table::Answered;
+use crate::waiting::{Refusal, WAITING_MAX, Waiting, Weighs};
 use crate::writer::CHANGES_MAX;
 
 /// Connections that change rows. Each is made when it is first needed.
@@ -40,7 +41,7 @@ impl Lane {
     /// Begins to serve on the event loop that is running.
     pub(crate) fn open(shared: &Arc<Shared>) -> Lane {
         let crowd = Arc::new(Crowd::default());
-        let reads = Arc::new(Queue::new(WAITING_MAX, WAITING_BYTES_MAX));
+        let reads = Arc::new(Queue::default());
         let ticks: [Arc<Ticks>; CHANGERS + 1] = std::array::from_fn(|_| Arc::default());
         for (place, ticks) in ticks[..CHANGERS].iter().enumerate() {
             let end = End { shared: Arc::clone(shared), crowd: Arc::clone(&crowd), is_writing: false };
@@ -57,7 +58,7 @@ impl Lane {
     pub fn get_many(&self, keys: Vec<Vec<u8>>) -> Answered<Vec<Option<Item>>> {
         let (answer, answered) = oneshot::channel();
         let read = Read { what: Asked::Keys { keys, answer }, since: Instant::now() };
-        if self.reads.push(read).is_ok() { Answered::coming(answered) } else { Answered::refused(full(&self.shared)) }
+        Answered::of(&self.shared, self.reads.push(read), answered)
     }
 
     /// Makes a change; answered when it is in the database.
@@ -65,7 +66,7 @@ impl Lane {
         self.shared.counters.changes.add(1);
         let (answer, answered) = oneshot::channel();
         let change = Change { hash: self.crowd.hasher.hash_one(op.key()), since: Instant::now(), op, answer };
-        if self.crowd.push(change) { Answered::coming(answered) } else { Answered::refused(full(&self.shared)) }
+        Answered::of(&self.shared, self.crowd.push(change), answered)
     }
 
     /// Gives up on statements that are overdue: the event loop is not expected to have timers.
@@ -75,7 +76,7 @@ impl Lane {
 
     /// Whether its event loop is gone, and nothing will be done any more.
     pub fn is_over(&self) -> bool {
-        self.crowd.lock().is_closed || self.reads.is_closed()
+        self.crowd.lock().waiting.is_closed() || self.reads.is_closed()
     }
 
     /// How many requests wait for a connection now.
@@ -104,6 +105,12 @@ struct Change {
     answer: Answer<Done>,
 }
 
+impl Weighs for Change {
+    fn bytes(&self) -> usize {
+        self.op.bytes()
+    }
+}
+
 /// Those who wait, and those whose changes are under way.
 #[derive(Default)]
 struct Crowd {
@@ -113,9 +120,7 @@ struct Crowd {
 
 #[derive(Default)]
 struct Inner {
-    waiting: VecDeque<Change>,
-    bytes: usize,
-    is_closed: bool,
+    waiting: Waiting<Change>,
     /// Keys of changes that are under way, and how many changes.
     busy: HashSet<u64>,
     under_way: usize,
@@ -145,20 +150,10 @@ impl Inner {
     fn take(&mut self, most: usize) -> Vec<Change> {
         let asking = self.under_way + self.waiting.len();
         self.lately = asking.max(self.lately - self.lately / 8);
-        let mut taken = Vec::with_capacity(most);
-        if self.busy.is_empty() {
-            taken.extend(self.waiting.drain(..most));
-        } else {
-            let mut passed = VecDeque::new();
-            while taken.len() < most
-                && let Some(change) = self.waiting.pop_front()
-            {
-                if self.busy.contains(&change.hash) { passed.push_back(change) } else { taken.push(change) }
-            }
-            passed.append(&mut self.waiting);
-            self.waiting = passed;
-        }
-        self.bytes -= taken.iter().map(|change| change.op.bytes()).sum::<usize>();
+        let taken = match self.busy.is_empty() {
+            true => self.waiting.take(most),
+            false => self.waiting.take_those(most, |change| !self.busy.contains(&change.hash)),
+        };
         self.busy.extend(taken.iter().map(|change| change.hash));
         self.under_way += taken.len();
         taken
@@ -170,18 +165,12 @@ impl Crowd {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts one in, unless too much waits already.
-    fn push(&self, change: Change) -> bool {
-        let bytes = change.op.bytes();
+    /// Puts one in.
+    fn push(&self, change: Change) -> Result<(), Refusal> {
         let mut inner = self.lock();
-        let is_heavy = inner.bytes + bytes > WAITING_BYTES_MAX && !inner.waiting.is_empty();
-        if inner.is_closed || is_heavy || inner.waiting.len() >= WAITING_MAX {
-            return false;
-        }
-        inner.bytes += bytes;
-        inner.waiting.push_back(change);
+        inner.waiting.push(change)?;
         wake(inner);
-        true
+        Ok(())
     }
 
     /// The next changes for the connection at this place. None: there will be no more.
@@ -190,7 +179,7 @@ impl Crowd {
         let share = inner.share();
         let taken = if share > 0 { inner.take(share) } else { Vec::new() };
         if taken.is_empty() {
-            if inner.is_closed && inner.waiting.is_empty() {
+            if inner.waiting.is_closed() && inner.waiting.is_empty() {
                 return Poll::Ready(None);
             }
             inner.idle[place] = Some(context.waker().clone());
@@ -213,7 +202,7 @@ impl Crowd {
     /// Nothing more goes in.
     fn close(&self) {
         let mut inner = self.lock();
-        inner.is_closed = true;
+        inner.waiting.close();
         let idle = std::mem::take(&mut inner.idle);
         drop(inner);
         idle.into_iter().flatten().for_each(Waker::wake);
@@ -244,7 +233,7 @@ impl Drop for End {
         }
         self.crowd.close();
         // Nobody is left who would answer them; who waits learns that by the end of the channel.
-        let left = std::mem::take(&mut self.crowd.lock().waiting);
+        let left = self.crowd.lock().waiting.clear();
         drop(left);
     }
 }
@@ -296,7 +285,7 @@ mod tests {
             since: Instant::now(),
             answer,
         };
-        assert!(crowd.push(change));
+        crowd.push(change).unwrap();
     }
 
     fn take(crowd: &Crowd, place: usize) -> Vec<Change> {
@@ -376,7 +365,8 @@ mod tests {
         push(&crowd, "a");
         crowd.close();
         let (answer, _) = oneshot::channel();
-        assert!(!crowd.push(Change { op: Op::set(b"b", b""), hash: 1, since: Instant::now(), answer }));
+        let late = Change { op: Op::set(b"b", b""), hash: 1, since: Instant::now(), answer };
+        assert_eq!(crowd.push(late), Err(Refusal::Closed));
         let taken = take(&crowd, 0);
         assert_eq!(keys(&taken), ["a"]);
         assert!(matches!(crowd.poll_take(1, &Context::from_waker(Waker::noop())), Poll::Ready(None)));

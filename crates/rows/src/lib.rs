@@ -47,6 +47,7 @@ mod settings;
 mod shared;
 mod sql;
 mod table;
+mod waiting;
 mod watch;
 mod writer;
 

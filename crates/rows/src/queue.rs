@@ -1,65 +1,37 @@
-//! Requests on their way to the threads, or the tasks, that own connections. Bounded, in number and in bytes; whoever finds it full
-//! is told so at once.
+//! Requests on their way to the threads, or the tasks, that own connections: who takes what waits, and who is woken when.
 
-use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
+
+use crate::waiting::{Refusal, Waiting, Weighs};
 
 /// A queue between many who ask and a few who do: threads, of which only one who takes alone may gather, or one task.
 pub(crate) struct Queue<T> {
     inner: Mutex<Inner<T>>,
     arrived: Condvar,
-    max: usize,
-    bytes_max: usize,
-}
-
-/// What waits owns memory.
-pub(crate) trait Weighs {
-    /// How much, in bytes.
-    fn bytes(&self) -> usize;
 }
 
 struct Inner<T> {
-    waiting: VecDeque<T>,
-    bytes: usize,
-    closed: bool,
+    waiting: Waiting<T>,
     /// Who takes is woken when this many are there, and not by each of them.
     wanted: usize,
     /// The task that takes, while there is nothing to be taken.
     idle: Option<Waker>,
 }
 
-impl<T: Weighs> Inner<T> {
-    fn take(&mut self, most: usize) -> Vec<T> {
-        let count = self.waiting.len().min(most);
-        let taken: Vec<T> = self.waiting.drain(..count).collect();
-        self.bytes -= taken.iter().map(T::bytes).sum::<usize>();
-        taken
+impl<T> Default for Queue<T> {
+    fn default() -> Queue<T> {
+        let inner = Inner { waiting: Waiting::default(), wanted: 1, idle: None };
+        Queue { inner: Mutex::new(inner), arrived: Condvar::new() }
     }
 }
 
 impl<T: Weighs> Queue<T> {
-    /// For up to `max` jobs of `bytes_max` together; one alone may have more.
-    pub(crate) fn new(max: usize, bytes_max: usize) -> Queue<T> {
-        Queue {
-            inner: Mutex::new(Inner { waiting: VecDeque::new(), bytes: 0, closed: false, wanted: 1, idle: None }),
-            arrived: Condvar::new(),
-            max,
-            bytes_max,
-        }
-    }
-
-    /// Puts one in; back comes what does not go in.
-    pub(crate) fn push(&self, job: T) -> Result<(), T> {
-        let bytes = job.bytes();
+    /// Puts one in.
+    pub(crate) fn push(&self, job: T) -> Result<(), Refusal> {
         let mut inner = self.lock();
-        let is_heavy = inner.bytes + bytes > self.bytes_max && !inner.waiting.is_empty();
-        if inner.closed || is_heavy || inner.waiting.len() >= self.max {
-            return Err(job);
-        }
-        inner.bytes += bytes;
-        inner.waiting.push_back(job);
+        inner.waiting.push(job)?;
         let (is_enough, idle) = (inner.waiting.len() >= inner.wanted, inner.idle.take());
         drop(inner);
         match idle {
@@ -74,9 +46,9 @@ impl<T: Weighs> Queue<T> {
     pub(crate) fn poll_take(&self, context: &Context<'_>, most: usize) -> Poll<Option<Vec<T>>> {
         let mut inner = self.lock();
         if !inner.waiting.is_empty() {
-            return Poll::Ready(Some(inner.take(most)));
+            return Poll::Ready(Some(inner.waiting.take(most)));
         }
-        if inner.closed {
+        if inner.waiting.is_closed() {
             return Poll::Ready(None);
         }
         inner.idle = Some(context.waker().clone());
@@ -90,7 +62,7 @@ impl<T: Weighs> Queue<T> {
         let expected = expected.min(most);
         let asked_at = Instant::now();
         while inner.waiting.is_empty() {
-            if inner.closed {
+            if inner.waiting.is_closed() {
                 return None;
             }
             match idle.map(|until| until.saturating_duration_since(Instant::now())) {
@@ -104,7 +76,7 @@ impl<T: Weighs> Queue<T> {
         // Who has not come by now does something else.
         let gather = if asked_at.elapsed() > gather { Duration::ZERO } else { gather };
         let until = Instant::now() + gather;
-        while inner.waiting.len() < expected && !inner.closed {
+        while inner.waiting.len() < expected && !inner.waiting.is_closed() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
@@ -113,13 +85,13 @@ impl<T: Weighs> Queue<T> {
             inner = self.arrived.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
             inner.wanted = 1;
         }
-        Some(inner.take(most))
+        Some(inner.waiting.take(most))
     }
 
     /// Nothing more goes in; what is in still comes out.
     pub(crate) fn close(&self) {
         let mut inner = self.lock();
-        inner.closed = true;
+        inner.waiting.close();
         let idle = inner.idle.take();
         drop(inner);
         if let Some(task) = idle {
@@ -129,7 +101,7 @@ impl<T: Weighs> Queue<T> {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.lock().closed
+        self.lock().waiting.is_closed()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -160,22 +132,16 @@ mod tests {
         }
     }
 
-    impl Weighs for usize {
-        fn bytes(&self) -> usize {
-            *self
-        }
-    }
-
     #[test]
     fn one_that_comes_alone_does_not_wait() {
-        let queue = Queue::new(8, 100);
+        let queue = Queue::default();
         queue.push(1).unwrap();
         assert_eq!(queue.take(8, 0, LONG, None), Some(vec![1]));
     }
 
     #[test]
     fn as_many_are_waited_for_as_are_expected() {
-        let queue = Queue::new(8, 100);
+        let queue = Queue::default();
         for n in 0..3 {
             queue.push(n).unwrap();
         }
@@ -192,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_task_is_woken_by_what_comes_and_by_the_end() {
-        let queue = Queue::new(8, 100);
+        let queue = Queue::default();
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
         let context = Context::from_waker(&waker);
@@ -208,24 +174,12 @@ mod tests {
     }
 
     #[test]
-    fn a_full_or_closed_queue_gives_back() {
-        let queue = Queue::new(1, 100);
+    fn a_closed_queue_gives_out_what_is_in_it_and_takes_nothing() {
+        let queue = Queue::default();
         queue.push(1).unwrap();
-        assert_eq!(queue.push(2), Err(2));
         queue.close();
         assert_eq!(queue.take(8, 5, LONG, None), Some(vec![1]));
         assert_eq!(queue.take(8, 0, Duration::ZERO, None), None);
-        assert_eq!(queue.push(3), Err(3));
-    }
-
-    #[test]
-    fn bytes_that_wait_are_bounded_and_one_alone_may_have_more() {
-        let queue = Queue::new(8, 100);
-        queue.push(101).unwrap();
-        assert_eq!(queue.push(1), Err(1));
-        assert_eq!(queue.take(8, 0, LONG, None), Some(vec![101]));
-        queue.push(60).unwrap();
-        queue.push(40).unwrap();
-        assert_eq!(queue.push(1), Err(1));
+        assert_eq!(queue.push(3), Err(Refusal::Closed));
     }
 }

@@ -11,8 +11,9 @@ use crate::layout::{Described, Layout};
 use crate::link::{Dialect, Fault};
 use crate::op::{Done, Item, Op, Range};
 use crate::plan::Stamps;
-use crate::queue::{Queue, Weighs};
+use crate::queue::Queue;
 use crate::settings::Settings;
+use crate::waiting::Weighs;
 use crate::watch::Watchers;
 
 /// The second it is, since 1970. Given by whoever opens a table.

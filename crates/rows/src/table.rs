@@ -22,12 +22,9 @@ use crate::queue::Queue;
 use crate::reader;
 use crate::settings::{Commit, Engine, Settings};
 use crate::shared::{Asked, Clock, Closing, Counters, Read, Shared, Stats, Write};
+use crate::waiting::Refusal;
 use crate::watch::{self, Listener, Watchers};
 use crate::writer::Writer;
-
-/// How many requests may wait for one table, and how many bytes they may have together.
-pub(crate) const WAITING_MAX: usize = 16 * 1024;
-pub(crate) const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// How often SQLite is asked whether another process wrote.
 const POLL: Duration = Duration::from_millis(5);
@@ -61,8 +58,8 @@ impl Table {
             dialect,
             clock,
             layout: std::sync::OnceLock::new(),
-            writes: Queue::new(WAITING_MAX, WAITING_BYTES_MAX),
-            reads: Queue::new(WAITING_MAX, WAITING_BYTES_MAX),
+            writes: Queue::default(),
+            reads: Queue::default(),
             counters: Counters::default(),
             watchers,
             stamps: Stamps::new(server),
@@ -196,24 +193,14 @@ impl Table {
     }
 
     fn read<T>(&self, what: Asked, answered: oneshot::Receiver<Result<T, Error>>) -> Answered<T> {
-        let refused = self.shared.reads.push(Read { what, since: Instant::now() }).is_err();
-        self.answered(refused, answered)
+        let taken = self.shared.reads.push(Read { what, since: Instant::now() });
+        Answered::of(&self.shared, taken, answered)
     }
 
     fn write<T>(&self, job: Write, answered: oneshot::Receiver<Result<T, Error>>) -> Answered<T> {
-        let refused = self.shared.writes.push(job).is_err();
-        self.answered(refused, answered)
+        let taken = self.shared.writes.push(job);
+        Answered::of(&self.shared, taken, answered)
     }
-
-    fn answered<T>(&self, refused: bool, answered: oneshot::Receiver<Result<T, Error>>) -> Answered<T> {
-        if refused { Answered::refused(full(&self.shared)) } else { Answered::coming(answered) }
-    }
-}
-
-/// Why nothing more is taken.
-pub(crate) fn full(shared: &Shared) -> Error {
-    let mebibytes = WAITING_BYTES_MAX >> 20;
-    Error::Full(format!("{}: {WAITING_MAX} requests or {mebibytes} MiB wait already", shared.place()))
 }
 
 /// An answer that is on its way.
@@ -221,12 +208,13 @@ pub(crate) fn full(shared: &Shared) -> Error {
 pub struct Answered<T>(Result<oneshot::Receiver<Result<T, Error>>, Option<Error>>);
 
 impl<T> Answered<T> {
-    pub(crate) fn coming(answered: oneshot::Receiver<Result<T, Error>>) -> Answered<T> {
-        Answered(Ok(answered))
-    }
-
-    pub(crate) fn refused(why: Error) -> Answered<T> {
-        Answered(Err(Some(why)))
+    /// That of a job which was taken in, or was not.
+    pub(crate) fn of(
+        shared: &Shared,
+        taken: Result<(), Refusal>,
+        answered: oneshot::Receiver<Result<T, Error>>,
+    ) -> Answered<T> {
+        Answered(taken.map(|()| answered).map_err(|why| Some(why.told(shared))))
     }
 }
 
