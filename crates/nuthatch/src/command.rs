@@ -4,7 +4,7 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use nuthatch_server::settings::{Asked, Sources, reference};
+use nuthatch_server::settings::{Asked, OWN_VERSION, Sources, VERSION, reference};
 
 use crate::failure::Failure;
 use crate::ring::Question;
@@ -130,8 +130,8 @@ fn help(rest: &[OsString]) -> Result<Command, Failure> {
 /// Scripts take the second word of `memcached -V`, which is what the `version` command answers.
 fn version(as_memcached: bool) -> String {
     match as_memcached {
-        true => format!("memcached {}\n", nuthatch_server::settings::VERSION),
-        false => format!("nuthatch {} (speaks memcached 1.6.45)\n", env!("CARGO_PKG_VERSION")),
+        true => format!("memcached {VERSION} (Nuthatch {OWN_VERSION})\n"),
+        false => format!("nuthatch {OWN_VERSION} (speaks memcached {VERSION})\n"),
     }
 }
 

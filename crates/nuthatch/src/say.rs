@@ -6,7 +6,9 @@ use std::path::Path;
 
 use nuthatch_server::Server;
 use nuthatch_server::backend::table;
-use nuthatch_server::settings::{Address, Bytes, ListenerSettings, Loaded, Protocol, Settings, Sources, VERSION};
+use nuthatch_server::settings::{
+    Address, Bytes, ListenerSettings, Loaded, OWN_VERSION, Protocol, Settings, Sources, VERSION,
+};
 
 use crate::failure::Failure;
 use crate::serve;
@@ -100,8 +102,7 @@ pub(crate) fn check(path: &Path) -> Result<(), Failure> {
 
 /// One screen that says what is listening where and how to try it. `listeners` have the addresses that were bound.
 pub(crate) fn greeting(settings: &Settings, listeners: &[ListenerSettings]) -> String {
-    let release = VERSION.split('-').next().unwrap_or(VERSION);
-    let mut text = format!("Nuthatch {}, speaking memcached {release}.\n\n", env!("CARGO_PKG_VERSION"));
+    let mut text = format!("Nuthatch {OWN_VERSION}, speaking memcached {VERSION}.\n\n");
     text.push_str(&summary(settings, listeners));
     let plain = |listener: &&ListenerSettings| listener.tls.is_none();
     let speaks_memcached = |listener: &&ListenerSettings| plain(listener) && listener.http.is_none();

@@ -170,9 +170,9 @@ fn what_only_prints_exits_with_0() {
             &["serve", "-i"],
             "Nuthatch is licensed under either of the MIT licence or the Apache License 2.0, at your option.",
         ),
-        ("memcached", &["-V"], "memcached 1.6.45-nuthatch-0.1.0"),
-        ("memcached", &["-h"], "memcached 1.6.45-nuthatch-0.1.0"),
-        ("memcached-debug", &["--version"], "memcached 1.6.45-nuthatch-0.1.0"),
+        ("memcached", &["-V"], "memcached 1.6.45 (Nuthatch 0.1.0)"),
+        ("memcached", &["-h"], "memcached 1.6.45 (Nuthatch 0.1.0)"),
+        ("memcached-debug", &["--version"], "memcached 1.6.45 (Nuthatch 0.1.0)"),
     ] {
         let output = place.run(name, args);
         assert_eq!(output.status.code(), Some(0), "{name} {args:?}");
@@ -302,7 +302,7 @@ fn serve_greets_and_memcached_is_silent() {
     let place = Place::new();
     let serving = place.serve("nuthatch", &["serve", "-p", "-1", "-l", "127.0.0.1"]);
     let port = place.port();
-    assert_eq!(ask(&mut place.connect(), "version"), "VERSION 1.6.45-nuthatch-0.1.0");
+    assert_eq!(ask(&mut place.connect(), "version"), "VERSION 1.6.45");
     serving.signal(Signal::SIGTERM);
     let (status, out, err) = serving.end();
     assert_eq!((status, err.as_str()), (Some(0), ""));

@@ -13,7 +13,7 @@ use nuthatch_store::{Cursor, Stats};
 use super::stats::{Sink, YesNo};
 use super::{CLASS, Exec};
 use crate::counters::{Counter, ListenerCounter as L, PageCounter, PoolCounter as P, TierCounter};
-use crate::settings::{Address, VERSION};
+use crate::settings::{Address, OWN_VERSION, VERSION};
 use crate::shared::{Listener, Peer, Registry};
 use crate::tier::Tier;
 
@@ -260,6 +260,7 @@ pub(crate) fn settings(exec: &Exec<'_>, sink: &mut Sink<'_>) {
         None => sink.stat("memory_file", "(null)"),
     }
     sink.stat("client_flags_size", size_of::<u32>());
+    sink.stat("nuthatch_version", OWN_VERSION);
 }
 
 /// `stats items`: everything is in class 1, which is left out while nothing was ever stored.

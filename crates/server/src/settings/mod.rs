@@ -46,11 +46,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What the `version` command and the `version` counter answer, and `-V` under the name `memcached`.
+/// The memcached release whose behaviour is offered: what the `version` command and the `version` counter answer, and the second
+/// word of `-V` under the name `memcached`.
 ///
-/// The first three numbers are the memcached release whose behaviour is offered: clients parse them to decide what they may use
-/// (libmemcached reads `major.minor.micro` and stops at the first character that is no digit). Nuthatch's own version follows.
-pub const VERSION: &str = concat!("1.6.45-nuthatch-", env!("CARGO_PKG_VERSION"));
+/// Nothing but three numbers: clients decide by them what they may use, and many know no other form. Perl's `version->parse`,
+/// Python's `packaging.version` and `int()` of each part fail at anything behind them.
+pub const VERSION: &str = "1.6.45";
+
+/// Nuthatch's own version: `nuthatch_version` of `stats settings`.
+pub const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// memcached's port.
 pub const PORT_DEFAULT: u16 = 11211;

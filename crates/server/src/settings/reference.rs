@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::flags::Group;
 use super::knob::{Action, Effect, Knob, OnReload};
-use super::{VERSION, extended, flags, fleet, keys, pages, table};
+use super::{OWN_VERSION, VERSION, extended, flags, fleet, keys, pages, table};
 
 /// Columns of a terminal that help is wrapped to.
 const COLUMNS: usize = 100;
@@ -14,7 +14,7 @@ const INDENT: usize = 28;
 /// `memcached -h`: the release on the first line, then every flag with an effect. Test suites and scripts look for words here to
 /// learn what a server can do, so nothing that is not there is named.
 pub fn help_memcached() -> String {
-    let mut out = format!("memcached {VERSION}\n");
+    let mut out = format!("memcached {VERSION} (Nuthatch {OWN_VERSION})\n");
     for knob in flags::all().filter(|knob| is_shown(knob) && knob.effect == Effect::Works) {
         flag(&mut out, knob);
     }

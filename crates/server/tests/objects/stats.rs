@@ -105,6 +105,7 @@ fn settings_items_slabs_and_connections_are_described() {
     assert_eq!(client.stat("stats settings", "item_size_max"), "1048576");
     assert_eq!(client.stat("stats settings", "binding_protocol"), "auto-negotiate");
     assert_eq!(client.stat("stats settings", "cas_enabled"), "yes");
+    assert_eq!(client.stat("stats settings", "nuthatch_version"), env!("CARGO_PKG_VERSION"));
     assert_eq!(names(&mut client, "stats items"), [""; 0]);
     client.ask("set a 0 0 1\r\n1\r\n", "STORED\r\n");
     assert_eq!(client.stat("stats items", "items:1:number"), "1");
