@@ -10,12 +10,16 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
+};
 
 use crate::settings::{ClientCertificate, KeyFormat, ListenerSettings, TlsSettings, TlsVersion};
 use crate::shared::Listener;
@@ -122,7 +126,11 @@ fn configuration(settings: &TlsSettings) -> Result<ServerConfig, TlsError> {
         .with_protocol_versions(versions)
         .map_err(|error| TlsError::new(Part::Certificate, &settings.certificate, &error))?;
     let builder = match (&roots, settings.client_certificate) {
-        (None, _) | (_, ClientCertificate::None) => builder.with_no_client_auth(),
+        (_, ClientCertificate::None) => builder.with_no_client_auth(),
+        (None, wanted) => builder.with_client_cert_verifier(Arc::new(NoneIsGood {
+            mandatory: wanted == ClientCertificate::Required,
+            schemes: provider.signature_verification_algorithms.supported_schemes(),
+        })),
         (Some(roots), wanted) => builder.with_client_cert_verifier(verifier(settings, roots, &provider, wanted)?),
     };
     let mut config = builder
@@ -145,7 +153,7 @@ fn verifier(
     roots: &Arc<RootCertStore>,
     provider: &Arc<CryptoProvider>,
     wanted: ClientCertificate,
-) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, TlsError> {
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider));
     let builder = if wanted == ClientCertificate::Required { builder } else { builder.allow_unauthenticated() };
     builder.build().map_err(|error| TlsError {
@@ -153,6 +161,57 @@ fn verifier(
         path: settings.client_ca.clone().unwrap_or_default(),
         why: error.to_string(),
     })
+}
+
+/// Asks clients for certificates where no authority is known that one could come from.
+#[derive(Debug)]
+struct NoneIsGood {
+    /// Whether a client that shows none is refused too.
+    mandatory: bool,
+    schemes: Vec<SignatureScheme>,
+}
+
+const NOBODY_KNOWN: rustls::Error = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
+
+impl ClientCertVerifier for NoneIsGood {
+    fn client_auth_mandatory(&self) -> bool {
+        self.mandatory
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Err(NOBODY_KNOWN)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(NOBODY_KNOWN)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(NOBODY_KNOWN)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.schemes.clone()
+    }
 }
 
 /// The certificates in a file, of which there is at least one.

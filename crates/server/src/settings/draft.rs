@@ -640,7 +640,7 @@ impl ListenDraft {
 
     /// Its TLS table; one that was not opened is opened.
     pub(super) fn tls(&mut self) -> &mut TlsDraft {
-        self.tls.get_or_insert_with(|| TlsDraft { ca_asks: true, ..TlsDraft::default() })
+        self.tls.get_or_insert_with(|| TlsDraft { is_of_file: true, ..TlsDraft::default() })
     }
 }
 

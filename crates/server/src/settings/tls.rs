@@ -128,27 +128,27 @@ pub(super) struct TlsDraft {
     pub(super) kernel_tls: bool,
     /// memcached's numbers: 0 is TLS 1.0, 3 is TLS 1.3.
     pub(super) min_version: Option<u8>,
-    /// In the file, who names authorities wants certificates of them; memcached's option alone asks for none.
-    pub(super) ca_asks: bool,
+    /// In the file, who names authorities wants certificates of them, and who wants certificates names authorities.
+    /// memcached's options act each by itself.
+    pub(super) is_of_file: bool,
     /// `ssl_verify_mode=3`, which is what 2 is.
     pub(super) verifies_once: bool,
 }
 
 impl TlsDraft {
-    /// What it comes to; `at` says where it stands and `name` how its author calls each of its values.
-    pub(super) fn finish(&self, at: &str, name: fn(Name) -> &'static str) -> Result<TlsSettings, Problem> {
+    /// What it comes to; `at` says where it stands.
+    pub(super) fn finish(&self, at: &str) -> Result<TlsSettings, Problem> {
         let Some(certificate) = self.certificate.clone() else {
+            let name = if self.is_of_file { "the key certificate" } else { "-o ssl_chain_cert=FILE" };
             return Err(Problem::combination(format!(
-                "{at}: expected {} with it, the file of the server's certificate",
-                name(Name::Certificate)
+                "{at}: expected {name} with it, the file of the server's certificate"
             )));
         };
         let client_certificate = self.client_certificate();
-        if client_certificate != ClientCertificate::None && self.client_ca.is_none() {
+        if self.is_of_file && client_certificate != ClientCertificate::None && self.client_ca.is_none() {
             return Err(Problem::combination(format!(
-                "{at}: expected {} with {}, there is nothing to check client certificates against",
-                name(Name::ClientCa),
-                name(Name::ClientCertificate)
+                "{at}: expected the key client_ca with client_certificate, there is nothing to check client \
+                 certificates against"
             )));
         }
         Ok(TlsSettings {
@@ -217,7 +217,7 @@ impl TlsDraft {
     }
 
     fn client_certificate(&self) -> ClientCertificate {
-        let unsaid = match self.ca_asks && self.client_ca.is_some() {
+        let unsaid = match self.is_of_file && self.client_ca.is_some() {
             true => ClientCertificate::Required,
             false => ClientCertificate::None,
         };
@@ -239,7 +239,7 @@ impl Draft {
             }
             return Ok(());
         }
-        self.tls.finish("-Z", option)?;
+        self.tls.finish("-Z")?;
         self.notes.extend(self.tls.notes("-Z"));
         if self.tcp_port == Some(0) && self.socket.is_none() && self.interfaces.is_empty() {
             return Err(Problem::combination("-Z: expected a TCP port for it to act on, not -p 0"));
@@ -259,7 +259,7 @@ impl Draft {
             Some(TlsWord::Mutual) => self.tls.with_client_certificate(ClientCertificate::Required),
             None => self.tls.clone(),
         };
-        wanted.finish("-Z", option).map(Some)
+        wanted.finish("-Z").map(Some)
     }
 
     /// How a listener of the file is served: as its own table says, or else as `-Z` does.
@@ -269,7 +269,7 @@ impl Draft {
         if spec.starts_with("unix:") || spec.starts_with("udp:") {
             return Err(Problem::value(format!("{at}: expected only with a TCP address, not {spec:?}")));
         }
-        own.finish(&at, key).map(Some)
+        own.finish(&at).map(Some)
     }
 
     /// What `stats settings` shows, and what is worth saying of it.
@@ -286,35 +286,20 @@ impl Draft {
         }
         let shown = if self.tls_enabled { &self.tls } else { own.first().map_or(&self.tls, |(tls, _)| tls) };
         self.settings.reported.tls = shown.reported(enabled);
+        // memcached starts like this too.
+        for listener in listeners {
+            let Some(tls) = listener.tls.as_ref().filter(|tls| tls.client_ca.is_none()) else { continue };
+            let text = match tls.client_certificate {
+                ClientCertificate::None => continue,
+                ClientCertificate::Optional => "a client that shows a certificate is not let in",
+                ClientCertificate::Required => "no client is let in, each has to show a certificate",
+            };
+            let text = format!("{}: without -o ssl_ca_cert=FILE {text}", listener.address);
+            self.notes.push(Note { always: true, text });
+        }
         if let Some(udp) = listeners.iter().find(is_plain).filter(|_| enabled) {
             self.notes.push(Note { always: true, text: format!("{}: UDP is not encrypted", udp.address) });
         }
-    }
-}
-
-/// The values that a complaint names.
-#[derive(Clone, Copy)]
-pub(super) enum Name {
-    Certificate,
-    ClientCa,
-    ClientCertificate,
-}
-
-/// On a command line.
-pub(super) fn option(name: Name) -> &'static str {
-    match name {
-        Name::Certificate => "-o ssl_chain_cert=FILE",
-        Name::ClientCa => "-o ssl_ca_cert=FILE",
-        Name::ClientCertificate => "ssl_verify_mode or mtls:",
-    }
-}
-
-/// In the file.
-pub(super) fn key(name: Name) -> &'static str {
-    match name {
-        Name::Certificate => "the key certificate",
-        Name::ClientCa => "the key client_ca",
-        Name::ClientCertificate => "client_certificate",
     }
 }
 

@@ -39,6 +39,19 @@ fn a_client_without_the_right_certificate_is_not_let_in() {
         let mut beside = beside(&server);
         eventually(|| beside.number("ssl_handshake_errors") == errors);
     }
+    // Without authorities, as memcached starts too, no certificate is good.
+    for (rule, without) in [(ClientCertificate::Required, false), (ClientCertificate::Optional, true)] {
+        let server = start(authority.settings(TlsSettings { client_certificate: rule, ..authority.tls() }));
+        for version in VERSIONS {
+            let mut nobody = connect(&server, &authority.client(&[version], None));
+            if without {
+                nobody.ask("mn\r\n", "MN\r\n")
+            } else {
+                nobody.expect_refusal();
+            }
+            connect(&server, &authority.client(&[version], Some(&good))).expect_refusal();
+        }
+    }
     // Who is not asked may show what it likes.
     let server = start(authority.settings(authority.tls()));
     connect(&server, &authority.client(&VERSIONS, Some(&bad))).ask("mn\r\n", "MN\r\n");
