@@ -98,7 +98,8 @@ impl Site {
         client: &Arc<Client>,
         request: Request<Incoming>,
     ) -> Result<Response<PageBody>, Later> {
-        let (request, body) = request.into_parts();
+        let (mut request, body) = request.into_parts();
+        fields::strip_named_by_client(&mut request.headers);
         let begun = if request.version == Version::HTTP_2 { Begun::Plain } else { client.begin_request() };
         let entry = self.log.as_ref().map(|log| {
             let url = shown_url(&request, client.is_tls);

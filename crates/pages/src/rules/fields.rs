@@ -4,7 +4,8 @@ use super::directives::{self, Elements};
 use super::settings::{Rules, SetCookie};
 use super::{UnixSeconds, date};
 use http::header::{
-    AGE, CONNECTION, DATE, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    AGE, CONNECTION, DATE, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING,
+    UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -15,11 +16,8 @@ const HOP_BY_HOP_NAMES: [&str; 4] = ["http2-settings", "keep-alive", "proxy-conn
 
 /// Removes what belongs to the connection a message came on, before it is forwarded or stored.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    let mut named: Vec<HeaderName> = Vec::new();
-    for line in headers.get_all(CONNECTION) {
-        named.extend(Elements::of(line.as_bytes()).filter_map(|name| HeaderName::from_bytes(name).ok()));
-    }
-    for name in HOP_BY_HOP.iter().chain(&named) {
+    strip_named(headers, |_| true);
+    for name in &HOP_BY_HOP {
         headers.remove(name);
     }
     for name in HOP_BY_HOP_NAMES {
@@ -27,8 +25,28 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
+/// Removes from a request the fields that its `Connection` names, before anything is decided on: the origin will not see
+/// them, so they choose no variant and ask for nothing. `Host` is every recipient's (RFC 9110, 7.6.1), and `Upgrade` is
+/// looked at yet.
+pub fn strip_named_by_client(request: &mut HeaderMap) {
+    strip_named(request, |name| *name != HOST && *name != UPGRADE);
+}
+
+fn strip_named(headers: &mut HeaderMap, is_stripped: impl Fn(&HeaderName) -> bool) {
+    let mut named: Vec<HeaderName> = Vec::new();
+    for line in headers.get_all(CONNECTION) {
+        let options = Elements::of(line.as_bytes());
+        // What nearly every one says, and names no field.
+        let options = options.filter(|name| !name.eq_ignore_ascii_case(b"keep-alive") && *name != b"close");
+        named.extend(options.filter_map(|name| HeaderName::from_bytes(name).ok()));
+    }
+    for name in named.iter().filter(|name| is_stripped(name)) {
+        headers.remove(name);
+    }
+}
+
 /// Fields of requests by which an origin may be made to answer for another host, path or method than the key has.
-const UNKEYED: [&str; 19] = [
+const UNKEYED: [&str; 23] = [
     "forwarded",
     "x-forwarded-host",
     "x-forwarded-server",
@@ -48,13 +66,26 @@ const UNKEYED: [&str; 19] = [
     "x-wap-profile",
     "x-forwarded-ssl",
     "front-end-https",
+    "x-forwarded-protocol",
+    "x-scheme",
+    "x-http-host-override",
+    // Programs behind CGI take it for the proxy to use (CVE-2016-5385).
+    "proxy",
 ];
 
 /// Removes from a request what is no part of the key and yet changes the answer with some origins, before it is
 /// forwarded: else one client's answer poisons the cache for all. The listener then sets those that it vouches for
 /// (`X-Forwarded-Proto`, `X-Forwarded-For`).
+///
+/// So is every field whose name has other characters than letters, digits and `-`: to applications behind CGI, WSGI and
+/// their like, `X_Forwarded_Host` is `X-Forwarded-Host`, and `Accept_Language` the `Accept-Language` that chose a variant.
 pub fn strip_unkeyed(request: &mut HeaderMap) {
     for name in UNKEYED {
+        request.remove(name);
+    }
+    let is_plain = |name: &&HeaderName| name.as_str().bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let ambiguous: Vec<HeaderName> = request.keys().filter(|name| !is_plain(name)).cloned().collect();
+    for name in ambiguous {
         request.remove(name);
     }
 }

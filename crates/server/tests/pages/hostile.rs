@@ -169,3 +169,36 @@ fn error_pages_and_cookies_are_not_kept() {
     }
     assert_eq!(origin.count(), 6);
 }
+
+#[test]
+fn what_the_origin_is_not_shown_chooses_no_variant() {
+    let origin = Origin::start(|request, answer| {
+        let language = request.field("accept-language").unwrap_or("none").to_owned();
+        let lines = ["Cache-Control: max-age=60", "Vary: Accept-Language"];
+        answer.reply("200 OK", &lines, language);
+    });
+    let server = serve(&[&origin]);
+    let mut client = Http::connect(&server);
+    let hidden = ["Accept-Language: de", "Connection: keep-alive, Accept-Language"];
+    assert_eq!(client.ask("GET", "/page", &hidden).text(), "none");
+    assert_eq!(client.ask("GET", "/page", &["Accept-Language: de"]).text(), "de", "nobody's page was poisoned");
+    let reply = client.ask("GET", "/page", &["Connection: Host"]);
+    assert_eq!((reply.text().as_str(), reply.cache()), ("none", "HIT"), "a Host is for all, whatever Connection says");
+}
+
+#[test]
+fn fields_that_applications_take_for_others_do_not_reach_the_origin() {
+    let origin = fresh();
+    let server = serve(&[&origin]);
+    let lines =
+        ["X_Forwarded_Host: evil", "Accept_Language: de", "Transfer_Encoding: chunked", "X.Host: evil", "Proxy: evil"];
+    Http::connect(&server).ask("GET", "/page", &lines);
+    Http::connect(&server).ask("POST", "/page", &lines);
+    for asked in origin.requests() {
+        for line in lines {
+            let name = line.split(':').next().unwrap_or_default();
+            assert_eq!(asked.field(&name.to_ascii_lowercase()), None, "{name} of {}", asked.method);
+        }
+    }
+    assert_eq!(origin.count(), 2);
+}
