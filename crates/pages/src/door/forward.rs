@@ -1,7 +1,7 @@
 //! What an origin is asked: the client's request without what belongs to its connection, and without what could change
 //! the answer although it is no part of the key.
 
-use http::header::{ACCEPT_ENCODING, COOKIE, EXPECT, HOST, UPGRADE, VIA};
+use http::header::{ACCEPT_ENCODING, COOKIE, EXPECT, HOST, MAX_FORWARDS, UPGRADE, VIA};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 
@@ -53,6 +53,12 @@ pub(crate) fn request(
     headers.insert(HOST, host);
     let scheme = if client.is_tls { "https" } else { "http" };
     headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(scheme));
+    // Of no meaning with other methods (RFC 9110, 7.6.2).
+    if *method == Method::OPTIONS
+        && let Some(left) = headers.get(MAX_FORWARDS).and_then(|left| left.to_str().ok()?.parse::<u64>().ok())
+    {
+        headers.insert(MAX_FORWARDS, left.saturating_sub(1).into());
+    }
     if let Some(address) = client.address {
         append_element(&mut headers, X_FORWARDED_FOR, &address.to_string());
     }

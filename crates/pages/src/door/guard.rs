@@ -368,6 +368,15 @@ fn request_line(line: &[u8]) -> Result<bool, Refusal> {
     if target.is_empty() || target.iter().any(|byte| matches!(byte, 0..=b' ' | 0x7f | b'#')) {
         return Err(if target.contains(&b'\r') { Refusal::BareLineEnd } else { Refusal::RequestLine });
     }
+    // The forms of RFC 9112, section 3.2. A target in another is a relative reference to somebody, a host to somebody else.
+    let is_absolute = || memchr::memmem::find(target, b"://").is_some();
+    if !(target[0] == b'/' || target == b"*" || method == b"CONNECT" || is_absolute()) {
+        return Err(Refusal::TargetForm);
+    }
+    // What hyper would refuse without a word.
+    if target.iter().any(|byte| matches!(byte, b'<' | b'>')) || !target.is_ascii() && str::from_utf8(target).is_err() {
+        return Err(Refusal::TargetByte);
+    }
     match version {
         b"HTTP/1.1" => Ok(true),
         b"HTTP/1.0" => Ok(false),

@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, COOKIE, HOST, UPGRADE};
+use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, COOKIE, HOST, MAX_FORWARDS, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
@@ -114,6 +114,11 @@ impl Site {
             Begun::Upgrading(upgrading) => Some(upgrading),
             Begun::Plain => None,
         };
+        if request.method == Method::OPTIONS && is_for_us(&request) {
+            let response = answer::respond(StatusCode::OK, HeaderMap::new(), PageBody::empty());
+            let how = How::forwarded(ResultCode::None, Forward::Method, false);
+            return Ok(self.finish(client, response, how, entry));
+        }
         let url = match self.url_of(&request, client) {
             Ok(url) => url,
             Err(why) => return Ok(self.refuse(client, entry, StatusCode::BAD_REQUEST, &why)),
@@ -160,6 +165,8 @@ impl Site {
         let uri = &request.uri;
         let rules = &self.settings.urls;
         let target = uri.path_and_query().map_or("/", |target| target.as_str());
+        // A whole URL may have a query and no path: http://host?query.
+        let target = if target.starts_with('?') { &format!("/{target}") } else { target };
         // In absolute form the host is the target's, whatever Host says (RFC 9112, section 3.2.2).
         if let Some(authority) = uri.authority() {
             let scheme = match request.version {
@@ -224,6 +231,11 @@ impl Site {
         }
         response
     }
+}
+
+/// Is an `OPTIONS` about this server (`*`), or to go no further (RFC 9110, 9.3.7 and 7.6.2)?
+fn is_for_us(request: &Parts) -> bool {
+    request.uri.path() == "*" || request.headers.get(MAX_FORWARDS).is_some_and(|left| left == "0")
 }
 
 impl Visit {

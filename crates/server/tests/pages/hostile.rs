@@ -117,6 +117,9 @@ fn hostile_requests_are_refused_and_the_connection_is_closed() {
         ("GET / HTTP/1.1\r\nHost: a\r\nX: a\rb\r\n\r\n".to_owned(), 400),
         ("GET /%00 HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 400),
         ("GET / HTTP/1.1\r\nHost: a b\r\n\r\n".to_owned(), 400),
+        ("GET a.example:443 HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 400),
+        ("GET /<script> HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 400),
+        ("GET * HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 400),
         ("GET / HTTP/3.0\r\nHost: a\r\n\r\n".to_owned(), 505),
         (format!("GET /{long} HTTP/1.1\r\nHost: a\r\n\r\n"), 414),
         (format!("GET / HTTP/1.1\r\nHost: a\r\n{flood}\r\n"), 431),
@@ -201,4 +204,21 @@ fn fields_that_applications_take_for_others_do_not_reach_the_origin() {
         }
     }
     assert_eq!(origin.count(), 2);
+}
+
+#[test]
+fn a_whole_url_needs_no_path_and_an_options_for_this_server_goes_no_further() {
+    let origin = fresh();
+    let server = serve(&[&origin]);
+    let mut client = Http::connect(&server);
+    client.send("GET http://a.example?b HTTP/1.1\r\nHost: a.example\r\n\r\n");
+    assert_eq!(client.reply(false).text(), "/?b");
+    assert_eq!(client.get("/?b").cache(), "HIT");
+    for (target, line) in [("*", "X: y"), ("/page", "Max-Forwards: 0")] {
+        let reply = client.ask("OPTIONS", target, &[line]);
+        assert_eq!((reply.status, reply.text().as_str(), reply.field("content-length")), (200, "", "0"), "{target}");
+    }
+    assert_eq!(origin.count(), 1);
+    client.ask("OPTIONS", "/page", &["Max-Forwards: 7"]);
+    assert_eq!(origin.requests()[1].field("max-forwards"), Some("6"));
 }

@@ -10,6 +10,10 @@ pub enum Refusal {
     RequestLine,
     /// Another version than HTTP/1.0 and 1.1.
     Version,
+    /// A target that is neither a path nor a whole URL.
+    TargetForm,
+    /// A target with bytes that no URL has.
+    TargetByte,
     /// A target that is too long.
     TargetTooLong,
     /// A head that is too long.
@@ -66,6 +70,8 @@ impl fmt::Display for Refusal {
         f.write_str(match self {
             Refusal::RequestLine => "expected a request line: METHOD TARGET HTTP/1.1",
             Refusal::Version => "expected HTTP/1.0 or HTTP/1.1",
+            Refusal::TargetForm => "expected a request target that is a path or a whole URL",
+            Refusal::TargetByte => "expected < and > as %3C and %3E in a request target, and UTF-8",
             Refusal::TargetTooLong => "expected a request target of at most 16 KiB",
             Refusal::HeadTooLong => "expected a head of at most 64 KiB",
             Refusal::TooManyFields => "expected at most 100 header fields",
