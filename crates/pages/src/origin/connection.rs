@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http::header::UPGRADE;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
 use http::request::Parts;
-use http::{Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode};
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -176,6 +176,9 @@ pub(super) async fn ask(
             Some(Ok(response)) if response.status() == StatusCode::SWITCHING_PROTOCOLS && !is_upgrade => {
                 return Err(FetchError::Unasked(server.address.clone()));
             }
+            Some(Ok(response)) if !is_framed_once(response.headers()) => {
+                return Err(FetchError::Framing(server.address.clone()));
+            }
             Some(Ok(response)) => {
                 // Of a connection that speaks another protocol from now on, nothing comes back.
                 let returning = (response.status() != StatusCode::SWITCHING_PROTOCOLS).then(|| Returning {
@@ -207,6 +210,19 @@ pub(super) async fn ask(
     }
     let closed = std::io::Error::new(std::io::ErrorKind::ConnectionAborted, "it closes connections as they are used");
     Err(FetchError::Connect(server.address.clone(), closed))
+}
+
+/// Is there one way to understand where an answer ends, and what its body is? Nobody was asked for a coding of the transfer,
+/// so none but `chunked` could be undone or handed on, and two lengths are a sign of somebody between (RFC 9112, 6.1 and 6.3).
+fn is_framed_once(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => true,
+        (Some(coding), None) => {
+            coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") && !headers.contains_key(CONTENT_LENGTH)
+        }
+        _ => false,
+    }
 }
 
 /// Whether a server answers a request for `path` with success or a redirection, on a connection of its own; if not, why.

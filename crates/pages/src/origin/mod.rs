@@ -141,6 +141,8 @@ pub enum FetchError {
     Broken(ServerAddress, hyper::Error),
     /// It speaks another protocol from now on, which nobody asked for.
     Unasked(ServerAddress),
+    /// Its answer has a length and chunks, or a coding of the transfer that nobody asked for.
+    Framing(ServerAddress),
     /// The body broke off.
     BrokenBody(hyper::Error),
     /// The client broke off its request's body.
@@ -182,6 +184,12 @@ impl fmt::Display for FetchError {
             }
             FetchError::Unasked(server) => {
                 write!(f, "origin {server}: expected 101 only for a request that asks for another protocol")
+            }
+            FetchError::Framing(server) => {
+                write!(
+                    f,
+                    "origin {server}: expected a Content-Length or the Transfer-Encoding chunked, not both and no other"
+                )
             }
             FetchError::BrokenBody(error) => write!(f, "origin: expected the whole body: {}", Chain(error)),
             FetchError::Client(error) => write!(f, "client: expected the whole body: {}", Chain(error)),

@@ -147,6 +147,18 @@ fn what_an_origin_sends_wrong_is_a_clean_failure_and_is_not_stored() {
             answer.close();
         }
         "/silent" => answer.close(),
+        // How they end can be understood in two ways, or what they are in none.
+        framed if framed.starts_with("/framed-") => {
+            let fields = match framed {
+                "/framed-twice" => "Content-Length: 15\r\nTransfer-Encoding: chunked",
+                "/framed-gzip" => "Transfer-Encoding: gzip, chunked",
+                "/framed-unknown" => "Transfer-Encoding: xchunked",
+                _ => "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+            };
+            let head = format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\n{fields}\r\n\r\n");
+            answer.send(head + "5\r\nhello\r\n0\r\n\r\n");
+            answer.close();
+        }
         _ => answer.reply("200 OK", &["Cache-Control: max-age=60"], "fine"),
     });
     let server = serve(&[&origin]);
@@ -160,7 +172,8 @@ fn what_an_origin_sends_wrong_is_a_clean_failure_and_is_not_stored() {
         }
         assert_eq!(origin.count_of(target), 2, "{target} is not stored");
     }
-    for target in ["/garbage", "/silent"] {
+    let framed = ["/framed-twice", "/framed-gzip", "/framed-unknown", "/framed-repeated"];
+    for target in ["/garbage", "/silent"].iter().chain(&framed) {
         let reply = Http::connect(&server).get(target);
         assert_eq!((reply.status, reply.text().as_str()), (502, "the origin cannot be asked\n"), "{target}");
     }
