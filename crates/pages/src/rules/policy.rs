@@ -128,7 +128,9 @@ impl Policy {
         if fresh && self.flags.has(Flags::IMMUTABLE) && asked.min_fresh_seconds == 0 {
             return Decision::Hit;
         }
-        if asked.no_cache || asked.max_age_seconds.is_some_and(|seconds| self.age_seconds(now) > seconds) {
+        // max-age=0 is how browsers reload: nothing is that young, whatever the seconds say.
+        let is_too_old = |seconds: u32| seconds == 0 || self.age_seconds(now) > seconds;
+        if asked.no_cache || asked.max_age_seconds.is_some_and(is_too_old) {
             return self.refetch(now);
         }
         if fresh && now.saturating_add(i64::from(asked.min_fresh_seconds)) < self.fresh_until {

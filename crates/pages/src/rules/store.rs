@@ -49,7 +49,7 @@ pub enum NotStored {
     Authorization,
     /// The response sets cookies.
     SetCookie,
-    /// `Vary: *`: it answers no other request.
+    /// `Vary: *`, or by the client's address: it answers no other request.
     VaryStar,
     /// `must-understand`, and what the status means for caching is not known here.
     NotUnderstood,
@@ -74,7 +74,7 @@ impl NotStored {
                 "not stored: the request has an Authorization, and the response neither public, s-maxage nor must-revalidate"
             }
             Self::SetCookie => "not stored: the response has a Set-Cookie",
-            Self::VaryStar => "not stored: the response has Vary: *",
+            Self::VaryStar => "not stored: the response has Vary: *, or X-Forwarded-For in it",
             Self::NotUnderstood => "not stored: must-understand with a status that is not known",
             Self::NoFreshness => "not stored: the response says nothing of its freshness",
             Self::Stale => "not stored: the response is stale and has neither ETag nor Last-Modified",

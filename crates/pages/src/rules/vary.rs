@@ -10,13 +10,14 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, COOKIE, VARY};
 use http::{HeaderMap, HeaderName};
 
 /// The request fields that a response varies with: lower case, sorted, each once, without `Accept-Encoding`. `None` when
-/// it varies with something else (`*`), or names what is no field name.
+/// it varies with something else (`*`, or the client's address, which the origin is shown in `X-Forwarded-For` and which is
+/// in no client's request), or names what is no field name.
 #[must_use]
 pub fn fields(response: &HeaderMap) -> Option<Vec<HeaderName>> {
     let mut names = Vec::new();
     for line in response.get_all(VARY) {
         for name in Elements::of(line.as_bytes()) {
-            if name == b"*" {
+            if name == b"*" || name.eq_ignore_ascii_case(b"x-forwarded-for") {
                 return None;
             }
             names.push(HeaderName::from_bytes(name).ok()?);

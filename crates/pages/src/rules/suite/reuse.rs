@@ -16,6 +16,7 @@ fn what_may_not_be_stored_is_not() {
         (&[("cache-control", "private=, max-age=3600")], NotStored::Private),
         (&[("cache-control", "private =\"a\", max-age=3600")], NotStored::Private),
         (&[("cache-control", "max-age=3600"), ("vary", "*")], NotStored::VaryStar),
+        (&[("cache-control", "max-age=3600"), ("vary", "Accept, X-Forwarded-For")], NotStored::VaryStar),
         (&[("cache-control", "max-age=0")], NotStored::Stale),
         (&[("cache-control", "no-cache, max-age=3600")], NotStored::Stale),
         (&[], NotStored::Stale),
@@ -425,4 +426,11 @@ fn a_request_with_cookies_is_answered_alike() {
     let mut cache = Cache::new();
     cache.answer(&HeaderMap::new(), 200, &dated(&[("cache-control", "max-age=9")]), 0).expect("stored");
     assert_eq!(cache.request(&headers(&[("cookie", "a=b")])), Got::Cached(200));
+}
+
+#[test]
+fn a_reload_is_asked_about_however_young_the_page_is() {
+    let mut cache = Cache::new();
+    cache.answer(&HeaderMap::new(), 200, &headers(&[("cache-control", "max-age=60")]), 0).expect("stored");
+    assert_eq!(cache.request(&headers(&[("cache-control", "max-age=0")])), Got::Asked);
 }
