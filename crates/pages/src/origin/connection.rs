@@ -212,17 +212,22 @@ pub(super) async fn ask(
     Err(FetchError::Connect(server.address.clone(), closed))
 }
 
+/// Codings of a transfer that change its bytes (RFC 9112, 7.2).
+const COMPRESSIONS: [&[u8]; 5] = [b"gzip", b"x-gzip", b"compress", b"x-compress", b"deflate"];
+
 /// Is there one way to understand where an answer ends, and what its body is? Nobody was asked for a coding of the transfer,
-/// so none but `chunked` could be undone or handed on, and two lengths are a sign of somebody between (RFC 9112, 6.1 and 6.3).
+/// so none but `chunked` could be undone or handed on, and two lengths are a sign of somebody between (RFC 9112, 6.1 and
+/// 6.3). A word that is no coding at all says nothing: such an answer ends with its connection.
 fn is_framed_once(headers: &HeaderMap) -> bool {
-    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
-    match (codings.next(), codings.next()) {
-        (None, _) => true,
-        (Some(coding), None) => {
-            coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") && !headers.contains_key(CONTENT_LENGTH)
+    let (mut count, mut has_chunked, mut has_compression) = (0, false, false);
+    for line in headers.get_all(TRANSFER_ENCODING) {
+        for coding in line.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+            count += 1;
+            has_chunked |= coding.eq_ignore_ascii_case(b"chunked");
+            has_compression |= COMPRESSIONS.iter().any(|other| coding.eq_ignore_ascii_case(other));
         }
-        _ => false,
     }
+    count == 0 || !has_compression && !(has_chunked && (count > 1 || headers.contains_key(CONTENT_LENGTH)))
 }
 
 /// Whether a server answers a request for `path` with success or a redirection, on a connection of its own; if not, why.
