@@ -239,6 +239,8 @@ impl Errand {
                     Ok(_) => status != StatusCode::PARTIAL_CONTENT,
                     // What the next request says may be otherwise.
                     Err(NotStored::RequestNoStore | NotStored::Authorization | NotStored::Part) => false,
+                    // That one request was bad says nothing of a page that others were given.
+                    Err(NotStored::Status) => self.seen.is_none(),
                     Err(_) => true,
                 };
                 if is_response_s && has_room && status.as_u16() < 500 && !self.leader.is_spoiled() {

@@ -222,3 +222,17 @@ fn a_whole_url_needs_no_path_and_an_options_for_this_server_goes_no_further() {
     client.ask("OPTIONS", "/page", &["Max-Forwards: 7"]);
     assert_eq!(origin.requests()[1].field("max-forwards"), Some("6"));
 }
+
+#[test]
+fn a_request_that_the_origin_finds_bad_takes_no_page_from_the_others() {
+    let origin = Origin::start(|request, answer| match request.field("x-bad") {
+        Some(_) => answer.reply("400 Bad Request", &[], "bad"),
+        None => answer.reply("200 OK", &["Cache-Control: max-age=60"], "good"),
+    });
+    let server = serve(&[&origin]);
+    let mut client = Http::connect(&server);
+    client.get("/page");
+    assert_eq!(client.ask("GET", "/page", &["X-Bad: 1", "Cache-Control: no-cache"]).status, 400);
+    let reply = client.get("/page");
+    assert_eq!((reply.text().as_str(), reply.cache()), ("good", "HIT"));
+}
