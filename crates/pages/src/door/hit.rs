@@ -16,7 +16,7 @@ use super::body::PagePiece;
 use super::client::Client;
 use super::log::{Asking, Entry, ResultCode, shown};
 use super::site::Site;
-use crate::format::{Value, head_bytes, parse_head};
+use crate::format::{Page, Value, head_bytes, parse_head};
 use crate::house::Count;
 use crate::key::{PageUrl, Visitor, item_key};
 use crate::negotiate::{Accepted, Coding};
@@ -148,16 +148,8 @@ impl Site {
         Some(RenderedHit { body, _entry: entry })
     }
 
-    /// Renders the head of an item's page, if it may be served to such a request. Besides the body, its status and where
-    /// in the head its Content-Type is.
-    fn render(
-        &self,
-        client: &Client,
-        plain: &Plain<'_>,
-        hit: &Hit<'_>,
-        now: UnixSeconds,
-        head: &mut Vec<u8>,
-    ) -> Option<(PagePiece<Held>, StatusCode, std::ops::Range<usize>)> {
+    /// The page of an item, and where its body begins, if it may be served to such a request.
+    fn servable<'h>(&self, plain: &Plain<'_>, hit: &'h Hit<'_>, now: UnixSeconds) -> Option<(Page<'h>, usize)> {
         if hit.stale() {
             return None;
         }
@@ -175,6 +167,20 @@ impl Site {
         {
             return None;
         }
+        Some((page, body_at))
+    }
+
+    /// Renders the head of an item's page, if it may be served to such a request. Besides the body, its status and where
+    /// in the head its Content-Type is.
+    fn render(
+        &self,
+        client: &Client,
+        plain: &Plain<'_>,
+        hit: &Hit<'_>,
+        now: UnixSeconds,
+        head: &mut Vec<u8>,
+    ) -> Option<(PagePiece<Held>, StatusCode, std::ops::Range<usize>)> {
+        let (page, body_at) = self.servable(plain, hit, now)?;
         let mut announcements = Announcements::default();
         let how = How::hit(ResultCode::MemHit, page.policy.fresh_until - now);
         announced(self.settings.announce, how, client.port, page.status, &mut |adding, name, value| {
@@ -186,28 +192,7 @@ impl Site {
         head.push(b' ');
         head.extend_from_slice(page.status.canonical_reason()?.as_bytes());
         head.extend_from_slice(b"\r\n");
-        let mut has_date = false;
-        let mut content_type = 0..0;
-        for (name, value) in page.fields() {
-            // Whoever may write items may have written this one.
-            if name.is_empty() || !name.iter().all(|byte| is_name(*byte)) || !value.iter().all(|byte| is_value(*byte)) {
-                return None;
-            }
-            match name {
-                b"age" | b"content-length" => continue,
-                b"connection" | b"transfer-encoding" | b"upgrade" | b"trailer" => return None,
-                b"date" => has_date = true,
-                name if announcements.replaces(name) => continue,
-                _ => {}
-            }
-            head.extend_from_slice(name);
-            head.extend_from_slice(b": ");
-            if name == b"content-type" && content_type.is_empty() {
-                content_type = head.len()..head.len() + value.len();
-            }
-            head.extend_from_slice(value);
-            head.extend_from_slice(b"\r\n");
-        }
+        let Written { has_date, content_type } = push_fields(head, &page, &announcements)?;
         let body_bytes = hit.value_bytes() - body_at;
         // A vector takes every write.
         let _ = write!(head, "age: {}\r\n", page.policy.age_seconds(now));
@@ -218,6 +203,39 @@ impl Site {
         let _ = write!(head, "content-length: {body_bytes}\r\n\r\n");
         Some((PagePiece::new(hit.hold(), body_at, body_at + body_bytes), page.status, content_type))
     }
+}
+
+/// What of a page's fields is of use once they are written.
+struct Written {
+    has_date: bool,
+    /// Where in the head the value of its Content-Type is.
+    content_type: std::ops::Range<usize>,
+}
+
+/// Writes a page's fields, but those that are written for each answer; `None` if one of them cannot stand in a head.
+fn push_fields(head: &mut Vec<u8>, page: &Page<'_>, announcements: &Announcements) -> Option<Written> {
+    let mut written = Written { has_date: false, content_type: 0..0 };
+    for (name, value) in page.fields() {
+        // Whoever may write items may have written this one.
+        if name.is_empty() || !name.iter().all(|byte| is_name(*byte)) || !value.iter().all(|byte| is_value(*byte)) {
+            return None;
+        }
+        match name {
+            b"age" | b"content-length" => continue,
+            b"connection" | b"transfer-encoding" | b"upgrade" | b"trailer" => return None,
+            b"date" => written.has_date = true,
+            name if announcements.replaces(name) => continue,
+            _ => {}
+        }
+        head.extend_from_slice(name);
+        head.extend_from_slice(b": ");
+        if name == b"content-type" && written.content_type.is_empty() {
+            written.content_type = head.len()..head.len() + value.len();
+        }
+        head.extend_from_slice(value);
+        head.extend_from_slice(b"\r\n");
+    }
+    Some(written)
 }
 
 /// What an answer says of itself, as lines.

@@ -27,10 +27,10 @@ use super::shelf::{Found, Page};
 use super::visit::{Visit, append};
 use crate::house::Count;
 use crate::negotiate::{self, Accepted, Coding};
-use crate::origin::FetchError;
+use crate::origin::{FetchError, OriginBody};
 use crate::rules::announce::Forward;
 use crate::rules::validate::{self, Precondition};
-use crate::rules::{Asked, Decision, OnError, Policy, partial, range, vary};
+use crate::rules::{Asked, Decision, OnError, Policy, UnixSeconds, partial, range, vary};
 
 /// How often a request whose flight brought something else looks again before it asks for itself.
 const LOOKS_MAX: usize = 4;
@@ -47,20 +47,12 @@ enum Base {
 impl Visit {
     pub(super) async fn look(self, asked: Asked, found: Found, looked: usize) -> Response<PageBody> {
         let now = self.site.house.unix_seconds();
-        let mut base = Base::Nothing;
-        let found = match found {
-            Found::Page(part) if !part.is_whole() => {
-                if matches!(part.policy.decide(&asked, now), Decision::Hit | Decision::HitStale) {
-                    if let Some(response) = self.of_part(&part, &asked) {
-                        self.site.house.count(Count::Hit, 1);
-                        let how = How::hit(ResultCode::MemHit, part.policy.fresh_until - now);
-                        return self.finish(response, how);
-                    }
-                    base = Base::Part(part);
-                }
-                Found::Nothing
-            }
-            found => found,
+        let (found, mut base) = match found {
+            Found::Page(part) if !part.is_whole() => match self.begin_with_part(part, &asked, now) {
+                Ok((response, how)) => return self.finish(response, how),
+                Err(base) => (Found::Nothing, base),
+            },
+            found => (found, Base::Nothing),
         };
         let decision = match &found {
             Found::Page(page) => page.policy.decide(&asked, now),
@@ -95,6 +87,33 @@ impl Visit {
             }
             (Found::Nothing, _) => Forward::UriMiss,
         };
+        self.look_beyond(asked, base, varies, why, looked).await
+    }
+
+    /// The range that is asked for, of a part that is fresh, or else what the part is to the whole.
+    fn begin_with_part(
+        &self,
+        part: Box<Page>,
+        asked: &Asked,
+        now: UnixSeconds,
+    ) -> Result<(Response<PageBody>, How), Base> {
+        if !matches!(part.policy.decide(asked, now), Decision::Hit | Decision::HitStale) {
+            return Err(Base::Nothing);
+        }
+        let Some(response) = self.of_part(&part, asked) else { return Err(Base::Part(part)) };
+        self.site.house.count(Count::Hit, 1);
+        Ok((response, How::hit(ResultCode::MemHit, part.policy.fresh_until - now)))
+    }
+
+    /// Has the origin asked, by the page's flight if others may have its answer.
+    async fn look_beyond(
+        self,
+        asked: Asked,
+        base: Base,
+        varies: Option<Vec<HeaderName>>,
+        why: Forward,
+        looked: usize,
+    ) -> Response<PageBody> {
         // What must not be kept, and what is only a head, is asked for alone.
         let is_only_a_head = asked.head && !matches!(base, Base::Stale(_));
         if looked >= LOOKS_MAX || asked.no_store || is_only_a_head {
@@ -212,55 +231,31 @@ impl Visit {
                 Err(_) => return Flown::Alone(self),
             };
             let is_leader = led.is_some();
-            let is_refresh = matches!(base, Base::Stale(_));
-            let mut own = HeaderMap::new();
-            // Who leads is told what only it may know; who follows, and who leads what all may read, reads the flight.
-            let outcome = match led {
-                None => follow(&flight).await,
-                Some(told) => match told.await {
-                    Ok(Led::Own(response)) => {
-                        if asked.range && range.is_none() || !self.takes_coding_of(response.headers()) {
-                            // The part, or the coding, that is wanted, instead of another that nobody keeps.
-                            return Flown::Alone(self);
-                        }
-                        self.site.house.count(Count::Miss, 1);
-                        let response = self.own(*response);
-                        let code = if is_refresh { ResultCode::RefreshModified } else { ResultCode::Miss };
-                        let response = self.finish(response, How::forwarded(code, why, false));
-                        return Flown::Answered(Box::new(response));
-                    }
-                    Ok(Led::Failed(error)) => return self.failed(asked, &base, &error),
-                    Ok(Led::Shared(fields)) => {
-                        own = fields;
-                        follow(&flight).await
-                    }
-                    Err(_) => follow(&flight).await,
-                },
+            let own = match listen(led).await {
+                Led::Shared(own) => own,
+                Led::Own(response) => {
+                    let is_other_part = asked.range && range.is_none();
+                    return self.answered_alone(*response, is_other_part, &base, why);
+                }
+                Led::Failed(error) => return self.failed(asked, &base, &error),
             };
-            match outcome {
-                Ok((fetched, mut reader)) => {
+            match follow(&flight).await {
+                Ok((fetched, reader)) => {
                     let variant = vary::variant(&fetched.varies, &self.request.headers, self.site.cookies());
                     if variant != fetched.variant {
                         // It is another's. Those who want this one meet under a key of their own.
                         varies = Some(fetched.varies.clone());
                         continue;
                     }
-                    let is_cut = asked.range && fetched.status != StatusCode::PARTIAL_CONTENT;
-                    if fetched.policy.is_some() && (is_cut || !self.takes_coding_of(&fetched.headers)) {
-                        // Parts are cut from the whole, and a coding is undone, when that is here.
-                        while let Some(Ok(_)) = poll_fn(|cx| reader.poll_piece(cx)).await {}
-                        return Flown::Again(self, ResultCode::Miss);
-                    }
-                    self.site.house.count(Count::Miss, 1);
-                    let code = match (is_leader, is_refresh) {
-                        (true, true) => ResultCode::RefreshModified,
-                        (true, false) if asked.no_cache => ResultCode::ClientRefreshMiss,
-                        (true, false) => ResultCode::Miss,
+                    let code = match (is_leader, &base) {
+                        (true, Base::Stale(_)) => ResultCode::RefreshModified,
+                        (true, _) if asked.no_cache => ResultCode::ClientRefreshMiss,
+                        (true, _) => ResultCode::Miss,
                         (false, _) => ResultCode::CollapsedMiss,
                     };
-                    let how = How::forwarded(code, why, fetched.policy.is_some());
-                    let response = self.of_flight(asked, &fetched, reader, own);
-                    return Flown::Answered(Box::new(self.finish(response, how)));
+                    return self
+                        .landed(asked, &fetched, reader, own, How::forwarded(code, why, fetched.policy.is_some()))
+                        .await;
                 }
                 Err(Released::Look) => return Flown::Again(self, ResultCode::RefreshUnmodified),
                 Err(Released::Uncacheable) => return Flown::Alone(self),
@@ -268,6 +263,31 @@ impl Visit {
             }
         }
         Flown::Alone(self)
+    }
+
+    /// Answers with what the origin said to this client alone, unless that is another part, or in another coding, than it
+    /// takes and nobody keeps.
+    fn answered_alone(self, response: Response<OriginBody>, is_other_part: bool, base: &Base, why: Forward) -> Flown {
+        if is_other_part || !self.takes_coding_of(response.headers()) {
+            return Flown::Alone(self);
+        }
+        self.site.house.count(Count::Miss, 1);
+        let response = self.own(response);
+        let code = if matches!(base, Base::Stale(_)) { ResultCode::RefreshModified } else { ResultCode::Miss };
+        Flown::Answered(Box::new(self.finish(response, How::forwarded(code, why, false))))
+    }
+
+    /// Answers with what a flight brings, or has it looked for when it is whole: parts are cut from the whole, and a coding
+    /// is undone, when that is here.
+    async fn landed(self, asked: &Asked, fetched: &Fetched, mut reader: Reader, own: HeaderMap, how: How) -> Flown {
+        let is_cut = asked.range && fetched.status != StatusCode::PARTIAL_CONTENT;
+        if fetched.policy.is_some() && (is_cut || !self.takes_coding_of(&fetched.headers)) {
+            while let Some(Ok(_)) = poll_fn(|cx| reader.poll_piece(cx)).await {}
+            return Flown::Again(self, ResultCode::Miss);
+        }
+        self.site.house.count(Count::Miss, 1);
+        let response = self.of_flight(asked, fetched, reader, own);
+        Flown::Answered(Box::new(self.finish(response, how)))
     }
 
     /// Joins the flight of `key`, or begins it and has it led by a task of its own, which tells what only its client may
@@ -373,6 +393,15 @@ enum Flown {
     Again(Visit, ResultCode),
     /// Nothing that can be shared: the request is passed.
     Alone(Visit),
+}
+
+/// What a client is to make of a flight: who leads is told what only it may know, who follows reads what is for all.
+async fn listen(led: Option<oneshot::Receiver<Led>>) -> Led {
+    let all_may_read = || Led::Shared(HeaderMap::new());
+    match led {
+        None => all_may_read(),
+        Some(told) => told.await.unwrap_or_else(|_| all_may_read()),
+    }
 }
 
 async fn follow(flight: &Arc<Flight>) -> Result<(Arc<Fetched>, Reader), Released> {
