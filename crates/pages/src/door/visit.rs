@@ -167,6 +167,17 @@ impl Site {
         let target = uri.path_and_query().map_or("/", |target| target.as_str());
         // A whole URL may have a query and no path: http://host?query.
         let target = if target.starts_with('?') { &format!("/{target}") } else { target };
+        let mut hosts = request.headers.get_all(HOST).iter();
+        let host = hosts.next();
+        // The guard sees to it that HTTP/1 has one. HTTP/2 has :authority, of which Host is no more than a copy (RFC 9113,
+        // section 8.3.1).
+        if request.version == Version::HTTP_2 {
+            let named = uri.authority().map(|authority| authority.as_str().as_bytes());
+            let named = named.or_else(|| host.map(HeaderValue::as_bytes)).unwrap_or_default();
+            if host.iter().copied().chain(hosts).any(|host| !host.as_bytes().eq_ignore_ascii_case(named)) {
+                return Err(UrlError::Hosts);
+            }
+        }
         // In absolute form the host is the target's, whatever Host says (RFC 9112, section 3.2.2).
         if let Some(authority) = uri.authority() {
             let scheme = match request.version {
@@ -177,7 +188,7 @@ impl Site {
             return PageUrl::new(scheme, authority.as_str().as_bytes(), target.as_bytes(), rules);
         }
         let scheme = if client.is_tls { "https" } else { "http" };
-        match request.headers.get(HOST) {
+        match host {
             Some(host) => PageUrl::new(scheme, host.as_bytes(), target.as_bytes(), rules),
             // HTTP/1.0 need not name one.
             None => PageUrl::new(scheme, b"localhost", target.as_bytes(), rules),

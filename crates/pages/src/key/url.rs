@@ -75,6 +75,8 @@ pub enum UrlError {
     Scheme,
     /// The host is empty or has a byte that no host has, or the port is no number.
     Authority,
+    /// There are several hosts, which are not the same.
+    Hosts,
     /// The target does not begin with `/`.
     NoPath,
     /// The target has a control byte, raw or as `%XX`.
@@ -92,6 +94,7 @@ impl fmt::Display for UrlError {
         f.write_str(match self {
             Self::Scheme => "the URL's scheme must be http or https",
             Self::Authority => "the URL's host must be a name or an address, with a number for a port if any",
+            Self::Hosts => "the request must name one host",
             Self::NoPath => "the request target must begin with a slash",
             Self::Control => "the request target must have no control character, not even as %XX",
             Self::Percent => "each % in the path must be followed by two hexadecimal digits",

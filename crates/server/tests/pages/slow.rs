@@ -251,6 +251,18 @@ const HPACK_200: u8 = 0x88;
 const HPACK_400: u8 = 0x8c;
 
 #[test]
+fn a_request_over_http_2_names_one_host() {
+    let origin = named("page");
+    let server = serve(&[&origin]);
+    for (host, status) in [(&b"\x66\x09A.example"[..], HPACK_200), (b"\x66\x09b.example", HPACK_400)] {
+        let stream = h2(&server);
+        (&stream).write_all(&frame(1, 5, 1, &[HEAD, host].concat())).expect("the server reads");
+        assert_eq!(status_on(&stream, 1), status, "{host:?}");
+    }
+    assert_eq!(origin.count(), 1);
+}
+
+#[test]
 fn an_upload_over_http_2_by_a_byte_now_and_then_is_given_up_and_disturbs_nobody() {
     let origin = named("page");
     let server = serve(&[&origin]);
