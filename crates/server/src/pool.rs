@@ -253,6 +253,8 @@ impl Events for EvictionReporter {
 pub(crate) struct Route {
     pub(crate) prefix: Vec<u8>,
     pub(crate) pool: usize,
+    /// It is no route of the settings: rows of a table may be called so. The table's name, `@@` with it.
+    pub(crate) table: Option<Vec<u8>>,
 }
 
 /// All routes, the longest prefix first.
@@ -275,9 +277,9 @@ impl Routes {
         self.0.iter().find(|route| key.starts_with(&route.prefix)).map_or(otherwise, |route| route.pool)
     }
 
-    /// The pool whose table is chosen by `name`, `@@` with it: one that keys behind `name` and a dot live in.
+    /// The pool whose table is chosen by `name`, `@@` with it.
     pub(crate) fn table(&self, name: &[u8]) -> Option<usize> {
-        self.0.iter().find(|route| route.prefix.strip_suffix(b".") == Some(name)).map(|route| route.pool)
+        self.0.iter().find(|route| route.table.as_deref() == Some(name)).map(|route| route.pool)
     }
 
     /// Whether any keys live in `pool` by a route.
@@ -286,10 +288,20 @@ impl Routes {
     }
 
     /// Every pool that can be reached from a listener of pool `own`, which comes first. Commands about everything
-    /// (`flush_all`, dumps) act on these.
+    /// (dumps, `forget`) act on these.
     pub(crate) fn reachable(&self, own: usize) -> Vec<usize> {
+        self.behind(own, |_| true)
+    }
+
+    /// The pools that `flush_all` at a listener of pool `own` empties. That a table's rows can be named from anywhere is no reason
+    /// to delete them all from anywhere.
+    pub(crate) fn flushed(&self, own: usize) -> Vec<usize> {
+        self.behind(own, |route| route.table.is_none())
+    }
+
+    fn behind(&self, own: usize, counts: impl Fn(&Route) -> bool) -> Vec<usize> {
         let mut pools = vec![own];
-        for route in &self.0 {
+        for route in self.0.iter().filter(|route| counts(route)) {
             if !pools.contains(&route.pool) {
                 pools.push(route.pool);
             }
@@ -303,7 +315,7 @@ mod tests {
     use super::*;
 
     fn routes() -> Routes {
-        let route = |prefix: &str, pool| Route { prefix: prefix.as_bytes().to_vec(), pool };
+        let route = |prefix: &str, pool| Route { prefix: prefix.as_bytes().to_vec(), pool, table: None };
         Routes::new(vec![route("page:", 1), route("page:big:", 2), route("img:", 1)])
     }
 
@@ -317,9 +329,11 @@ mod tests {
 
     #[test]
     fn a_table_is_chosen_by_its_name() {
-        let routes = Routes::new(vec![Route { prefix: b"@@birds.".to_vec(), pool: 4 }]);
+        let table = Some(b"@@birds".to_vec());
+        let routes = Routes::new(vec![Route { prefix: b"@@birds!".to_vec(), pool: 4, table }]);
         assert_eq!((routes.table(b"@@birds"), routes.table(b"@@bird")), (Some(4), None));
         assert!(routes.leads_to(4) && !routes.leads_to(0));
+        assert_eq!((routes.reachable(0), routes.flushed(0), routes.flushed(4)), (vec![0, 4], vec![0], vec![4]));
     }
 
     #[test]

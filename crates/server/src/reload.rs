@@ -218,13 +218,16 @@ pub(crate) fn pools_of(
 
 /// The routes of `settings`, whose pools are `pools`.
 pub(crate) fn routes_of(settings: &Settings, pools: &[Arc<Pool>]) -> Routes {
-    let route =
-        |route: &crate::settings::RouteSettings| Route { prefix: route.prefix.clone(), pool: pools[route.pool].number };
+    let route = |route: &crate::settings::RouteSettings| {
+        let (prefix, pool) = (route.prefix.clone(), pools[route.pool].number);
+        Route { prefix, pool, table: None }
+    };
     // A row goes by its table's name too, on whatever listener.
     let by_table = settings.pools.iter().zip(pools).filter_map(|(wanted, pool)| {
-        let name =
-            wanted.backend.as_ref().filter(|name| settings.tables.iter().any(|table| table.rows.name == **name))?;
-        Some(Route { prefix: table::prefix(name), pool: pool.number })
+        let name = wanted.backend.as_ref()?;
+        let table = settings.tables.iter().find(|table| table.rows.name == *name)?;
+        let called = Some(format!("@@{name}").into_bytes());
+        Some(Route { prefix: table::prefix(name, &table.delimiter), pool: pool.number, table: called })
     });
     Routes::new(settings.routes.iter().map(route).chain(by_table).collect())
 }

@@ -75,7 +75,7 @@ const RELATIVE_SECONDS_MAX: i64 = 60 * 60 * 24 * 30;
 pub struct TableBackend {
     name: String,
     table: Table,
-    /// What clients may put before a key: `@@NAME.`
+    /// What clients may put before a key: `@@NAME.`, or with another delimiter.
     prefix: Vec<u8>,
     flush: bool,
     range_max: u32,
@@ -142,7 +142,7 @@ impl TableBackend {
         TableBackend {
             name: format!("table {name}"),
             table,
-            prefix: prefix(name),
+            prefix: prefix(name, DELIMITER),
             flush,
             range_max: RANGE_MAX,
             names: Arc::new(Names::default()),
@@ -158,7 +158,8 @@ impl TableBackend {
     pub(crate) fn unchecked(settings: &TableSettings) -> Result<TableBackend, rows::Error> {
         let table = Table::open(settings.rows.clone(), Arc::new(now))?;
         let backend = TableBackend::new(&settings.rows.name, table, settings.flush);
-        Ok(TableBackend { range_max: settings.range_max, lanes_max: settings.lanes, ..backend })
+        let prefix = prefix(&settings.rows.name, &settings.delimiter);
+        Ok(TableBackend { prefix, range_max: settings.range_max, lanes_max: settings.lanes, ..backend })
     }
 
     /// Opens a table of the settings, which takes up to half of its `timeout`. A database that is away is no reason not to: it is
@@ -231,6 +232,12 @@ impl TableBackend {
 
     fn change(&self, worker: usize, key: &[u8], op: impl FnOnce(Vec<u8>) -> rows::Op, answer: Answer) -> Later<Done> {
         let (key, longer) = self.key(key);
+        if !longer && names_a_table(key) {
+            // It was meant for another table than this one.
+            let shown = key[..key.len().min(40)].escape_ascii();
+            let refusal = Refusal::no(format_args!("{}: no table has keys such as {shown}", self.name));
+            return Box::pin(async { Err(refusal) });
+        }
         let (names, other) = (Arc::clone(&self.names), self.other_name(key, longer));
         let op = op(key.to_vec());
         let changed = self.with_lane(worker, |lane| match lane {
@@ -252,6 +259,9 @@ impl TableBackend {
 
 /// How many workers have connections of their own, unless the settings say so.
 const LANES_MAX: usize = 4;
+
+/// What stands between a table's name and a key, unless the settings say so.
+const DELIMITER: &str = ".";
 
 /// How many rows a range brings, unless the settings say so.
 const RANGE_MAX: u32 = 1000;
@@ -279,8 +289,15 @@ fn range_of(key: &[u8]) -> Option<rows::Range> {
 }
 
 /// What is put before a key to name its table.
-pub(crate) fn prefix(name: &str) -> Vec<u8> {
-    format!("@@{name}.").into_bytes()
+pub(crate) fn prefix(name: &str, delimiter: &str) -> Vec<u8> {
+    format!("@@{name}{delimiter}").into_bytes()
+}
+
+/// Whether a key is written as if it named its table: `@@NAME.KEY`, whatever stands for the dot.
+fn names_a_table(key: &[u8]) -> bool {
+    let is_of_names = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let behind = key.strip_prefix(b"@@").and_then(|rest| rest.iter().position(|byte| !is_of_names(byte)));
+    behind.is_some_and(|at| at > 0)
 }
 
 type Answer = Box<dyn FnOnce(rows::Done) -> Done + Send>;

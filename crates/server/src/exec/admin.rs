@@ -127,7 +127,7 @@ pub(crate) fn flush(exec: &Exec<'_>, delay: i64) -> Result<(), WireError> {
     if let Some(error) = refuse_flush(exec) {
         return Err(error);
     }
-    for pool in exec.live.routes.reachable(exec.own_pool) {
+    for pool in exec.live.routes.flushed(exec.own_pool) {
         let store = exec.handles[pool].store();
         if let Some(pages) = exec.pages_of(pool) {
             pages.forgetting();

@@ -491,7 +491,7 @@ fn start_flush(exec: &mut Exec<'_>, front: Front, delay: i64) -> Later<Answer> {
     let _ = admin::flush(exec, delay);
     let live = exec.keep_live();
     let mut dones: Vec<Later<Done>> = Vec::new();
-    for pool in live.routes.reachable(exec.own_pool) {
+    for pool in live.routes.flushed(exec.own_pool) {
         if let Some(tier) = live.tiers.of(pool) {
             dones.push(write::flush(exec, tier, delay));
         }

@@ -25,6 +25,8 @@ pub struct TableSettings {
     pub range_max: u32,
     /// How many workers, the first of them, have connections of their own.
     pub lanes: usize,
+    /// What stands between the table's name and a key, as in `@@NAME.KEY`.
+    pub delimiter: String,
 }
 
 /// What a pool with a table behind it does with its memory.
@@ -125,6 +127,7 @@ pub(super) struct TableDraft {
     flush: bool,
     range_max: u32,
     lanes: usize,
+    delimiter: String,
     password_file: Option<PathBuf>,
     password_env: Option<String>,
     ca: Option<PathBuf>,
@@ -299,6 +302,21 @@ pub(super) static KEYS: &[Knob<TableDraft>] = &[
         Action::Integer { min: 0, max: 100_000, missing: None, set: |d, n| d.range_max = n as u32 },
     )
     .default("1000"),
+    Knob::<TableDraft>::new(
+        "delimiter",
+        "stands between the table's name and a key where both are given, as in @@NAME.KEY",
+        Action::Text {
+            expected: "up to 16 ASCII characters, the first no letter, digit, - or _, and none a blank",
+            set: |d, text| {
+                text.clone_into(&mut d.delimiter);
+                let is_of_names = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+                text.len() <= 16
+                    && text.bytes().all(|byte| byte.is_ascii_graphic())
+                    && text.as_bytes().first().is_some_and(|first| !is_of_names(first))
+            },
+        },
+    )
+    .default("."),
 ];
 
 impl TableDraft {
@@ -315,6 +333,7 @@ impl TableDraft {
             flush: false,
             range_max: 1000,
             lanes: 4,
+            delimiter: ".".to_owned(),
             password_file: None,
             password_env: None,
             ca: None,
@@ -346,7 +365,8 @@ impl TableDraft {
             rows.commit = Commit::Relaxed(self.commit_within);
         }
         rows.reap = Some(self.reap).filter(|every| !every.is_zero());
-        Ok(TableSettings { rows, flush: self.flush, range_max: self.range_max, lanes: self.lanes })
+        let (flush, range_max, lanes) = (self.flush, self.range_max, self.lanes);
+        Ok(TableSettings { rows, flush, range_max, lanes, delimiter: self.delimiter.clone() })
     }
 
     fn password(&self) -> Result<Option<String>, Problem> {

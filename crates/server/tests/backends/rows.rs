@@ -149,7 +149,7 @@ fn by_settings(mapping: nuthatch_rows::Settings, policy: Policy) -> Settings {
     let accounts = PoolSettings { backend: Some("accounts".to_owned()), policy, ..PoolSettings::named("accounts") };
     Settings {
         pools: vec![accounts, PoolSettings::named("plain")],
-        tables: vec![TableSettings { rows: mapping, flush: false, range_max: 3, lanes: 4 }],
+        tables: vec![TableSettings { rows: mapping, flush: false, range_max: 3, lanes: 4, delimiter: ".".to_owned() }],
         listeners: vec![listener(0), listener(1)],
         routes: vec![RouteSettings { prefix: b"rows:".to_vec(), pool: 0 }],
         ..settings()
@@ -292,6 +292,26 @@ fn a_connection_chooses_its_table_and_others_keep_theirs() {
         one.send("get a\r\n");
         one.read_until("END\r\n").contains("\r\nplain\r\n")
     });
+}
+
+#[test]
+fn naming_a_table_from_elsewhere_neither_empties_it_nor_writes_beside_it() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut settings = by_settings(mapping(&dir), Policy::Caching);
+    (settings.tables[0].flush, settings.tables[0].delimiter) = (true, "::".to_owned());
+    settings.routes.clear();
+    let server = Server::start(settings).expect("the server starts");
+    let (mut rows, mut plain) = (Client::connect(&server), Client::connect_to(address(&server, 1)));
+    rows.ask("set a 0 0 3\r\nrow\r\n", "STORED\r\n");
+    plain.ask("set b 0 0 1\r\n1\r\nflush_all\r\nget b\r\n", "STORED\r\nOK\r\nEND\r\n");
+    plain.ask("get @@accounts::a\r\n", "VALUE @@accounts::a 0 3\r\nrow\r\nEND\r\n");
+    for key in ["@@accounts.a", "@@acounts::a"] {
+        let refused = format!("SERVER_ERROR table accounts: no table has keys such as {key}\r\n");
+        rows.ask(format!("set {key} 0 0 1\r\n1\r\n"), refused);
+        rows.ask(format!("get {key}\r\n"), "END\r\n");
+    }
+    rows.ask("get @@accounts\r\n", "VALUE @@accounts 0 13\r\nshop/accounts\r\nEND\r\n");
+    rows.ask("flush_all\r\nget a\r\n", "OK\r\nEND\r\n");
 }
 
 #[test]

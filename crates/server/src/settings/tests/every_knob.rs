@@ -139,7 +139,7 @@ pub(super) fn walk<T>(what: &str, knobs: &[Knob<T>], text: impl Fn(&str) -> Stri
             ("tls", _) => "{ certificate = \"/c\" }".to_owned(),
             ("pages", _) => "{ grace = 30 }".to_owned(),
             ("url", _) => "\"sqlite:///a.db\"".to_owned(),
-            ("separator", _) => "\"|\"".to_owned(),
+            ("separator" | "delimiter", _) => "\"|\"".to_owned(),
             ("password_file", _) => "\"/dev/null\"".to_owned(),
             ("password_env", _) => "\"PATH\"".to_owned(),
             (_, Action::List { .. }) => format!("[{:?}]", examples(knob).0.unwrap()),
