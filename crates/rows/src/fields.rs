@@ -1,8 +1,11 @@
-//! Several columns in one value, or one key: joined by a separator that can be escaped, or as a JSON object. Pure.
+//! Several columns in one value, or one key: joined by a separator that can be escaped, plainly joined, or as a JSON object. Pure.
 //!
 //! Joined: a backslash takes the meaning from the separator or backslash after it, and `\N` alone in its field is NULL, as in
 //! the text formats of PostgreSQL's `COPY` and MySQL's `LOAD DATA`. An empty field is an empty text wherever it stands. A
 //! backslash before anything else stands for itself, so that a client who knows nothing of this loses nothing.
+//!
+//! Plain: the columns' bytes with the separator between them, as MySQL's InnoDB memcached plugin showed them. Nothing is escaped,
+//! and NULL is empty; so a column that has the separator in it cannot be told from two.
 
 use serde_json::{Map, Value as Json};
 
@@ -54,6 +57,25 @@ pub(crate) fn split(joined: &[u8], separator: u8) -> Vec<Option<Vec<u8>>> {
                 at += 1;
                 start = at;
             }
+        }
+    }
+}
+
+/// Appends fields to one value, and escapes nothing.
+pub(crate) fn join_plain(fields: impl Iterator<Item = Option<Vec<u8>>>, separator: &str) -> Vec<u8> {
+    fields.map(Option::unwrap_or_default).collect::<Vec<_>>().join(separator.as_bytes())
+}
+
+/// The fields of a plainly joined value; `None` is an empty one.
+pub(crate) fn split_plain(joined: &[u8], separator: &str) -> Vec<Option<Vec<u8>>> {
+    let (mut fields, mut rest) = (Vec::new(), joined);
+    loop {
+        let end = rest.windows(separator.len()).position(|window| window == separator.as_bytes());
+        let field = &rest[..end.unwrap_or(rest.len())];
+        fields.push(Some(field.to_vec()).filter(|field| !field.is_empty()));
+        match end {
+            Some(end) => rest = &rest[end + separator.len()..],
+            None => return fields,
         }
     }
 }
@@ -128,6 +150,18 @@ mod tests {
         assert_eq!(split(b"a||c", b'|'), [field("a"), field(""), field("c")]);
         assert_eq!(split(b"a|\\N|c", b'|'), [field("a"), None, field("c")]);
         assert_eq!(split(b"C:\\new|\\d", b'|'), [field("C:\\new"), field("\\d")]);
+    }
+
+    #[test]
+    fn plain_fields_have_separators_of_any_length_and_no_escapes() {
+        for separator in ["|", "+++", "ü", "0"] {
+            let fields = [field("a\\"), None, field("c")];
+            let joined = join_plain(fields.iter().cloned(), separator);
+            assert_eq!(joined, format!("a\\{separator}{separator}c").as_bytes());
+            assert_eq!(split_plain(&joined, separator), fields);
+        }
+        assert_eq!(split_plain(b"", "|"), [None]);
+        assert_eq!(split_plain(b"a+++++", "+++"), [field("a"), field("++")]);
     }
 
     #[test]

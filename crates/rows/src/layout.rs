@@ -30,17 +30,29 @@ pub struct Layout {
     /// The table, in parts to be quoted: `schema`, `table` or only the latter.
     pub(crate) table: Vec<String>,
     pub(crate) key: Vec<Column>,
+    /// Those of the value that are not of the key.
     pub(crate) value: Vec<Column>,
+    /// The columns that clients see as the value, in their order.
+    shown: Vec<Column>,
+    /// Where the cell of each of those is.
+    places: Vec<Place>,
     pub(crate) flags: Option<Column>,
     pub(crate) cas: Option<Column>,
     pub(crate) expiry: Option<Column>,
     format: Format,
-    separator: u8,
+    separator: String,
     /// No other unique index can be in the way of a row with this key.
     pub(crate) sole_unique: bool,
     /// Why no row can be inserted, if none can.
     pub(crate) uninsertable: Option<String>,
     notes: Vec<String>,
+}
+
+/// Where the cell of a column that clients see is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Key(usize),
+    Value(usize),
 }
 
 /// A row, as far as it is mapped.
@@ -109,15 +121,27 @@ impl Layout {
         if settings.key.is_empty() || settings.value.is_empty() {
             return Err(bad("expected at least one key column and one value column".to_owned()));
         }
-        if settings.separator == b'\\' || !settings.separator.is_ascii() || settings.separator.is_ascii_alphanumeric() {
-            return Err(bad(
-                "expected a separator that is one ASCII character and no letter, digit or backslash".to_owned()
-            ));
+        if let Some(expected) = settings.bad_separator() {
+            return Err(bad(format!("expected a separator that is {expected}, not {:?}", settings.separator)));
         }
         let key = settings.key.iter().map(|name| column("key", name, mappable)).collect::<Result<Vec<_>, _>>()?;
         let value_fits = if settings.format == Format::Json { in_json } else { mappable };
-        let value =
-            settings.value.iter().map(|name| column("value", name, value_fits)).collect::<Result<Vec<_>, _>>()?;
+        let (mut value, mut shown, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        for name in &settings.value {
+            // A key can be seen in the value too.
+            if let Some(at) = key.iter().position(|column| column.name == *name) {
+                shown.push(key[at].clone());
+                places.push(Place::Key(at));
+                continue;
+            }
+            let found = column("value", name, value_fits)?;
+            places.push(Place::Value(value.len()));
+            shown.push(found.clone());
+            value.push(found);
+        }
+        if value.is_empty() {
+            return Err(bad("expected a value column that is none of the key's".to_owned()));
+        }
         let flags = settings.flags.as_ref().map(|name| column("flags", name, flags_fit)).transpose()?;
         let cas = settings.cas.as_ref().map(|name| column("cas", name, cas_fits)).transpose()?;
         let expiry = settings.expiry.as_ref().map(|name| column("expiry", name, seconds_fit)).transpose()?;
@@ -149,11 +173,13 @@ impl Layout {
             table: settings.table.splitn(2, '.').map(str::to_owned).collect(),
             key,
             value,
+            shown,
+            places,
             flags,
             cas,
             expiry,
             format: settings.format,
-            separator: settings.separator,
+            separator: settings.separator.clone(),
             sole_unique,
             uninsertable,
             notes: Vec::new(),
@@ -248,10 +274,9 @@ impl Layout {
         let fields = match &self.key[..] {
             [_] => vec![Some(key.to_vec())],
             columns => {
-                let fields = fields::split(key, self.separator);
+                let fields = fields::split(key, self.escaped());
                 if fields.len() != columns.len() {
-                    let (is, expected, by) = (fields.len(), columns.len(), char::from(self.separator));
-                    return Err(bad(format!("expected {expected} fields with {by} between them, not {is}")));
+                    return Err(bad(self.wrong_count(fields.len(), "", columns.len())));
                 }
                 fields
             }
@@ -277,37 +302,76 @@ impl Layout {
     pub(crate) fn key_bytes(&self, cells: &[Cell]) -> Vec<u8> {
         match cells {
             [cell] => cell.clone().into_field().unwrap_or_default(),
-            cells => fields::join(cells.iter().cloned().map(Cell::into_field), self.separator),
+            cells => fields::join(cells.iter().cloned().map(Cell::into_field), self.escaped()),
         }
     }
 
-    /// The cells of a client's value.
+    /// The separator that a backslash escapes.
+    fn escaped(&self) -> u8 {
+        self.separator.as_bytes()[0]
+    }
+
+    fn wrong_count(&self, is: usize, up_to: &str, expected: usize) -> String {
+        format!("expected {up_to}{expected} fields with {} between them, not {is}", self.separator)
+    }
+
+    /// The cells of a client's value for the row whose key has these cells.
     ///
     /// # Errors
     /// When the columns cannot hold it.
-    pub(crate) fn value_cells(&self, key: &[u8], value: &[u8]) -> Result<Vec<Cell>, Error> {
-        let bad = |why: String| Error::Client(format!("value of {} for table {}: {why}", shown(key), self.name));
-        let fields = match (self.format, &self.value[..]) {
+    pub(crate) fn value_cells(&self, key: &[Cell], value: &[u8]) -> Result<Vec<Cell>, Error> {
+        let bad = |why: String| {
+            let key = shown(&self.key_bytes(key));
+            Error::Client(format!("value of {key} for table {}: {why}", self.name))
+        };
+        let fields = match (self.format, &self.shown[..]) {
             (Format::Json, columns) => fields::from_json(columns, value).map_err(bad)?,
-            (Format::Joined, [_]) => vec![Some(value.to_vec())],
+            (Format::Joined | Format::Plain, [_]) => vec![Some(value.to_vec())],
+            (Format::Plain, columns) => {
+                let mut fields = fields::split_plain(value, &self.separator);
+                if fields.len() > columns.len() {
+                    return Err(bad(self.wrong_count(fields.len(), "up to ", columns.len())));
+                }
+                fields.resize(columns.len(), None);
+                // An empty text is as near as a column comes that takes no NULL.
+                let empty = |(column, field): (&Column, Option<Vec<u8>>)| field.or((!column.nullable).then(Vec::new));
+                columns.iter().zip(fields).map(empty).collect()
+            }
             (Format::Joined, columns) => {
-                let fields = fields::split(value, self.separator);
+                let fields = fields::split(value, self.escaped());
                 if fields.len() != columns.len() {
-                    let (is, expected, by) = (fields.len(), columns.len(), char::from(self.separator));
-                    return Err(bad(format!("expected {expected} fields with {by} between them, not {is}")));
+                    return Err(bad(self.wrong_count(fields.len(), "", columns.len())));
                 }
                 fields
             }
         };
-        self.value.iter().zip(fields).map(|(column, field)| column.cell(field)).collect::<Result<_, _>>().map_err(bad)
+        let mut cells = Vec::with_capacity(self.value.len());
+        for ((column, place), field) in self.shown.iter().zip(&self.places).zip(fields) {
+            let cell = column.cell(field).map_err(bad)?;
+            match place {
+                Place::Value(_) => cells.push(cell),
+                Place::Key(at) if key[*at] == cell => {}
+                Place::Key(_) => {
+                    let other = shown(&cell.into_field().unwrap_or_default());
+                    return Err(bad(format!("column {} is of the key and is not to become {other}", column.name)));
+                }
+            }
+        }
+        Ok(cells)
     }
 
     /// A row's value.
-    pub(crate) fn value_bytes(&self, cells: &[Cell]) -> Vec<u8> {
-        match (self.format, cells) {
-            (Format::Json, cells) => fields::to_json(&self.value, cells.to_vec()),
-            (Format::Joined, [cell]) => cell.clone().into_field().unwrap_or_default(),
-            (Format::Joined, cells) => fields::join(cells.iter().cloned().map(Cell::into_field), self.separator),
+    pub(crate) fn value_bytes(&self, row: &Row) -> Vec<u8> {
+        let cells = self.places.iter().map(|place| match place {
+            Place::Key(at) => &row.key[*at],
+            Place::Value(at) => &row.value[*at],
+        });
+        let mut cells = cells.cloned();
+        match (self.format, &self.shown[..]) {
+            (Format::Json, columns) => fields::to_json(columns, cells.collect()),
+            (Format::Joined | Format::Plain, [_]) => cells.next().and_then(Cell::into_field).unwrap_or_default(),
+            (Format::Joined, _) => fields::join(cells.map(Cell::into_field), self.escaped()),
+            (Format::Plain, _) => fields::join_plain(cells.map(Cell::into_field), &self.separator),
         }
     }
 

@@ -125,7 +125,7 @@ impl Change<'_> {
     fn make(&mut self, slot: &mut Slot, op: &Op) -> Result<Done, Error> {
         let live = slot.row.as_ref().filter(|row| !row.expired(self.now));
         match op {
-            Op::Store { key, mode, compare, flags, expiry, value, vivify } => {
+            Op::Store { mode, compare, flags, expiry, value, vivify, .. } => {
                 let extends = matches!(mode, Mode::Append | Mode::Prepend);
                 let Some(live) = live else {
                     let expiry = match (mode, vivify) {
@@ -135,7 +135,7 @@ impl Change<'_> {
                         (Mode::Replace, _) => return Ok(Done::NotStored),
                         (Mode::Set | Mode::Add, _) => *expiry,
                     };
-                    let cells = self.layout.value_cells(key, value)?;
+                    let cells = self.layout.value_cells(&slot.key, value)?;
                     return self.put(slot, cells, *flags, expiry, value);
                 };
                 if *mode == Mode::Add {
@@ -145,14 +145,14 @@ impl Change<'_> {
                     return Ok(Done::Exists);
                 }
                 if !extends {
-                    let cells = self.layout.value_cells(key, value)?;
+                    let cells = self.layout.value_cells(&slot.key, value)?;
                     return self.put(slot, cells, *flags, *expiry, value);
                 }
-                let mut whole = self.layout.value_bytes(&live.value);
+                let mut whole = self.layout.value_bytes(live);
                 let at = if *mode == Mode::Append { whole.len() } else { 0 };
                 whole.splice(at..at, value.iter().copied());
                 let (flags, expiry) = (live.flags, live.expiry);
-                let cells = self.layout.value_cells(key, &whole)?;
+                let cells = self.layout.value_cells(&slot.key, &whole)?;
                 self.put(slot, cells, flags, expiry, &whole)
             }
             Op::Delete { compare, .. } => {
@@ -164,7 +164,7 @@ impl Change<'_> {
                 slot.changed = true;
                 Ok(Done::Deleted)
             }
-            Op::Arith { key, delta, down, compare, initial, touch } => {
+            Op::Arith { delta, down, compare, initial, touch, .. } => {
                 let (number, flags, expiry) = match (live, initial) {
                     (None, None) => return Ok(Done::NotFound),
                     (None, Some((number, expiry))) => (*number, 0, *expiry),
@@ -172,7 +172,7 @@ impl Change<'_> {
                         if !self.may(live, *compare) {
                             return Ok(Done::Exists);
                         }
-                        let Some(old) = number(&self.layout.value_bytes(&live.value)) else {
+                        let Some(old) = number(&self.layout.value_bytes(live)) else {
                             return Ok(Done::NonNumeric);
                         };
                         let new = if *down { old.saturating_sub(*delta) } else { old.wrapping_add(*delta) };
@@ -180,7 +180,7 @@ impl Change<'_> {
                     }
                 };
                 let digits = number.to_string().into_bytes();
-                let cells = self.layout.value_cells(key, &digits)?;
+                let cells = self.layout.value_cells(&slot.key, &digits)?;
                 match self.put(slot, cells, flags, expiry, &digits)? {
                     Done::Stored { unique, .. } => Ok(Done::Counted { number, unique, expiry: self.kept(expiry) }),
                     other => Ok(other),
@@ -233,7 +233,7 @@ impl Change<'_> {
             expiry: self.kept(expiry),
         };
         let unique = layout.unique(&row);
-        let as_sent = layout.value_bytes(&row.value) == sent;
+        let as_sent = layout.value_bytes(&row) == sent;
         slot.changed = true;
         // What is over already is not written first.
         slot.row = Some(row).filter(|row| !row.expired(self.now));
@@ -243,7 +243,7 @@ impl Change<'_> {
 
 /// A row as clients see it.
 pub(crate) fn item(layout: &Layout, row: &Row) -> Item {
-    Item { value: layout.value_bytes(&row.value), flags: row.flags, unique: layout.unique(row), expiry: row.expiry }
+    Item { value: layout.value_bytes(row), flags: row.flags, unique: layout.unique(row), expiry: row.expiry }
 }
 
 /// The number a value stands for: digits, with spaces after them at most.

@@ -30,8 +30,8 @@ pub struct Settings {
     pub expiry: Option<String>,
     /// How several value columns become one value.
     pub format: Format,
-    /// The character between several columns, in keys too.
-    pub separator: u8,
+    /// What stands between several columns, in keys too: one ASCII character, except between value columns in [`Format::Plain`].
+    pub separator: String,
     /// How many connections read at once.
     pub readers: usize,
     /// How long the database has for one statement or one transaction.
@@ -45,6 +45,17 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// What the separator was expected to be, when it is not.
+    pub fn bad_separator(&self) -> Option<&'static str> {
+        let is_one = |byte: u8| byte.is_ascii() && !byte.is_ascii_alphanumeric() && byte != b'\\';
+        match (self.format, self.key.len(), self.separator.as_bytes()) {
+            (Format::Plain, ..=1, []) => Some("one character or more"),
+            (Format::Plain, ..=1, _) => None,
+            (_, _, &[byte]) if is_one(byte) => None,
+            _ => Some("one ASCII character that is no letter, digit or backslash"),
+        }
+    }
+
     /// Where the table is, as MySQL's plugin said it: `database/table`.
     pub fn place(&self) -> String {
         let database = match self.database.engine() {
@@ -61,9 +72,12 @@ impl Settings {
 /// How several value columns become one value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// One after the other, with the separator between them.
+    /// One after the other, with the separator between them, which a backslash makes part of one.
     #[default]
     Joined,
+    /// As MySQL's InnoDB memcached plugin did: as they are, with the separator between them. NULL is empty; what is empty or is
+    /// left out at the end is NULL where the column takes that.
+    Plain,
     /// As a JSON object whose members are the columns.
     Json,
 }
@@ -93,7 +107,7 @@ impl Settings {
             cas: None,
             expiry: None,
             format: Format::Joined,
-            separator: b'|',
+            separator: "|".to_owned(),
             readers: 2,
             timeout: Duration::from_secs(1),
             gather: Duration::from_micros(300),

@@ -50,7 +50,7 @@ pub fn triggers(settings: &Settings, layout: &Layout) -> String {
     let literal = |text: &str| format!("'{}'", text.replace('\'', "''"));
     let (table, channel) = (quote.table(layout), literal(&channel(settings)));
     let function = quote.name(&format!("nuthatch_{}", layout.table.join("_")));
-    let separator = char::from(settings.separator);
+    let separator = &settings.separator;
     let key = |row: &str| -> String {
         let whole: Option<Vec<String>> = layout
             .key
@@ -63,13 +63,12 @@ pub fn triggers(settings: &Settings, layout: &Layout) -> String {
                     _ => {
                         let slashes = format!("replace({text}, {}, {})", literal("\\"), literal("\\\\"));
                         let escaped = literal(&format!("\\{separator}"));
-                        Some(format!("replace({slashes}, {}, {escaped})", literal(&separator.to_string())))
+                        Some(format!("replace({slashes}, {}, {escaped})", literal(separator)))
                     }
                 }
             })
             .collect();
-        let whole =
-            whole.map_or("''".to_owned(), |keys| keys.join(&format!(" || {} || ", literal(&separator.to_string()))));
+        let whole = whole.map_or("''".to_owned(), |keys| keys.join(&format!(" || {} || ", literal(separator))));
         format!(
             "PERFORM pg_notify({channel}, CASE WHEN octet_length({whole}) > {PAYLOAD_MAX} THEN '' ELSE {whole} END);"
         )

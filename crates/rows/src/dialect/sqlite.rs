@@ -184,7 +184,7 @@ impl SqliteLink {
         let text = |name: &String| format!("{} TEXT", Quote::Double.name(name));
         let number = |name: &String| format!("{} INTEGER NOT NULL DEFAULT 0", Quote::Double.name(name));
         let mut columns: Vec<String> = settings.key.iter().map(|name| format!("{} NOT NULL", text(name))).collect();
-        columns.extend(settings.value.iter().map(text));
+        columns.extend(settings.value.iter().filter(|name| !settings.key.contains(name)).map(text));
         columns.extend(settings.flags.iter().chain(&settings.cas).chain(&settings.expiry).map(number));
         let keys: Vec<String> = settings.key.iter().map(|name| Quote::Double.name(name)).collect();
         let table: Vec<String> = settings.table.splitn(2, '.').map(|part| Quote::Double.name(part)).collect();

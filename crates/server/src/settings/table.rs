@@ -226,23 +226,26 @@ pub(super) static KEYS: &[Knob<TableDraft>] = &[
     ),
     Knob::<TableDraft>::new(
         "format",
-        "how several columns are one value: joined by the separator, or a JSON object",
-        Action::Choice(&["joined", "json"], |d, word| {
-            d.rows.format = if word == "json" { Format::Json } else { Format::Joined };
+        "how several columns are one value: joined by the separator; plain, joined without escapes, where NULL is empty, as in MySQL's \
+         InnoDB memcached plugin; or a JSON object",
+        Action::Choice(&["joined", "plain", "json"], |d, word| {
+            d.rows.format = match word {
+                "json" => Format::Json,
+                "plain" => Format::Plain,
+                _ => Format::Joined,
+            };
         }),
     )
     .default("joined"),
     Knob::<TableDraft>::new(
         "separator",
-        "stands between columns; a backslash before it makes it a part of one, and \\N is NULL",
+        "stands between columns: one ASCII character, no letter, digit or backslash, which a backslash before it makes a part of one, \
+         and \\N is NULL; in a plain value any text",
         Action::Text {
-            expected: "one ASCII character, no letter, digit or backslash",
-            set: |d, text| match text.as_bytes() {
-                [byte] if byte.is_ascii() && !byte.is_ascii_alphanumeric() && *byte != b'\\' => {
-                    d.rows.separator = *byte;
-                    true
-                }
-                _ => false,
+            expected: "one character or more",
+            set: |d, text| {
+                text.clone_into(&mut d.rows.separator);
+                !text.is_empty()
             },
         },
     )
@@ -365,6 +368,10 @@ impl TableDraft {
             rows.commit = Commit::Relaxed(self.commit_within);
         }
         rows.reap = Some(self.reap).filter(|every| !every.is_zero());
+        if let Some(expected) = rows.bad_separator() {
+            let what = format!("expected {expected}, not {:?}", rows.separator);
+            return Err(self.problem(Kind::Combination, "separator", &what));
+        }
         let (flush, range_max, lanes) = (self.flush, self.range_max, self.lanes);
         Ok(TableSettings { rows, flush, range_max, lanes, delimiter: self.delimiter.clone() })
     }

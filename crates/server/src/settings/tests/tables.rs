@@ -37,7 +37,7 @@ fn a_table_is_read_with_everything_that_can_be_said_of_it() {
     let rows = &table.rows;
     assert_eq!((rows.name.as_str(), rows.table.as_str(), table.flush), ("accounts", "people", true));
     assert_eq!((&rows.key[..], &rows.value[..]), (&["shop".to_owned(), "id".to_owned()][..], &["name".to_owned()][..]));
-    assert_eq!((rows.format, rows.separator), (Format::Json, b';'));
+    assert_eq!((rows.format, rows.separator.as_str()), (Format::Json, ";"));
     assert_eq!(rows.commit, Commit::Relaxed(Duration::from_millis(50)));
     assert_eq!(rows.reap, Some(Duration::from_secs(60)));
     let pool = &settings.pools[0];
