@@ -15,9 +15,9 @@ pub(crate) const HELP: &str = "\
 Usage: nuthatch rows import URL
        nuthatch rows triggers --config FILE [NAME]
 
-import reads the tables with which MySQL's InnoDB memcached plugin was set (database innodb_memcache) and prints a pool and a
-table for each of its mappings, to be put into a configuration file. URL is mysql://USER:PASSWORD@HOST/DATABASE; without a
-password in it, the environment variable NUTHATCH_PASSWORD is taken.
+import reads the tables with which MySQL's InnoDB memcached plugin was set (database innodb_memcache) and prints a configuration
+file: a listener, and a pool and a table for each of its mappings. URL is mysql://USER:PASSWORD@HOST/DATABASE; without a password
+in it, the environment variable NUTHATCH_PASSWORD is taken. No password is printed.
 
 triggers prints, for every table of the file or the one that is named, SQL by which its database tells of changes that others
 make. Only PostgreSQL needs any; run it as the table's owner, as in: nuthatch rows triggers --config FILE | psql DATABASE

@@ -201,13 +201,15 @@ fn the_plugins_mappings_become_settings() {
     assert_eq!(
         text,
         format!(
-            "# Written by `nuthatch rows import` from innodb_memcache.containers.\n\n\
+            "# Written by `nuthatch rows import` from innodb_memcache.containers.\n\
+             # Renamed: \"desc t\" is desc_t here, and its keys are @@desc_t.KEY.\n\n\
+             [[listen]]\nmemcached = \"127.0.0.1:11211\"\npool = \"aaa\"\n\n\
              [pool.aaa]\nbackend = \"aaa\"\npolicy = \"table\"\npolicy_flush = \"disabled\"\n\n\
              [table.aaa]\nurl = \"mysql://root@localhost/test?socket={socket}\"\ntable = \"demo_test\"\nkey = \"c1\"\n\
              value = [\"c2\"]\nflags = \"c3\"\ncas = \"c4\"\nexpiry = \"c5\"\n\n\
              [pool.desc_t]\nbackend = \"desc_t\"\npolicy = \"table\"\npolicy_flush = \"disabled\"\n\n\
              [table.desc_t]\nurl = \"mysql://root@localhost/shop?socket={socket}\"\ntable = \"t2\"\nkey = \"id\"\n\
-             value = [\"a\", \"b\"]\n"
+             value = [\"a\", \"b\"]\nformat = \"plain\"\n"
         )
     );
     let missing = nuthatch_rows::Database::new(&WORLD.url).expect("a URL");

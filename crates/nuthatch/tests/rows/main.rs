@@ -3,5 +3,6 @@
 mod coherence;
 mod examples;
 mod outage;
+mod plugin;
 mod servers;
 mod tls;

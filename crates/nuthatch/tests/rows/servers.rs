@@ -29,16 +29,29 @@ impl Nuthatch {
 
     /// With copies that live for so long, and further lines on the table.
     pub(crate) fn with(dir: &Path, name: &str, url: &str, ttl_max: &str, lines: &str) -> Nuthatch {
-        let (config, socket) = (dir.join(format!("{name}.toml")), dir.join(format!("{name}.sock")));
         let text = format!(
             "[pool.birds]\nmemory = \"16MiB\"\nbackend = \"birds\"\npolicy = \"caching\"\n\
              ttl_max = \"{ttl_max}\"\n\n\
              [table.birds]\nurl = \"{url}\"\nkey = \"id\"\nvalue = [\"body\"]\ncas = \"cas\"\n{lines}\n\
-             [[listen]]\nmemcached = \"unix:{}\"\npool = \"birds\"\n",
-            socket.display()
+             [[listen]]\nmemcached = \"127.0.0.1:11211\"\npool = \"birds\"\n",
         );
+        Nuthatch::of(dir, name, &text)
+    }
+
+    /// With this configuration, whose listener at memcached's port is at the socket instead.
+    pub(crate) fn of(dir: &Path, name: &str, text: &str) -> Nuthatch {
+        let (config, socket) = (dir.join(format!("{name}.toml")), dir.join(format!("{name}.sock")));
+        let text = text.replace("127.0.0.1:11211", &format!("unix:{}", socket.display()));
         std::fs::write(&config, text).expect("the directory is ours");
         Nuthatch { config, socket, child: None }
+    }
+
+    /// What `nuthatch check` says of its configuration, and whether it may be served.
+    pub(crate) fn check(&self) -> (bool, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nuthatch"));
+        let said = command.arg("check").arg(&self.config).output().expect("the program can be run");
+        let text = [said.stdout, said.stderr].concat();
+        (said.status.success(), String::from_utf8(text).expect("text"))
     }
 
     pub(crate) fn socket(&self) -> &Path {
