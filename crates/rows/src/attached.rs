@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::budget::Ticks;
 use crate::error::Error;
+use crate::layout::Layout;
 use crate::link::{Fault, Link};
 use crate::shared::Shared;
 
@@ -22,6 +23,8 @@ pub(crate) struct Attached {
     /// Who looks at the clock, on an event loop without timers.
     ticks: Option<Arc<Ticks>>,
     link: Option<Box<dyn Link>>,
+    /// What the link was told that the mapping is.
+    layout: Option<Arc<Layout>>,
     /// The database's number of the link's session, where it tells changes with it.
     session: Option<i64>,
     used: Instant,
@@ -36,7 +39,7 @@ struct Away {
 
 impl Attached {
     pub(crate) fn new(shared: Arc<Shared>, writes: bool, ticks: Option<Arc<Ticks>>) -> Attached {
-        Attached { shared, writes, ticks, link: None, session: None, used: Instant::now(), away: None }
+        Attached { shared, writes, ticks, link: None, layout: None, session: None, used: Instant::now(), away: None }
     }
 
     /// The connection, checked and knowing the mapping.
@@ -66,11 +69,32 @@ impl Attached {
                 }
             }
         }
+        self.look_again().await?;
         self.used = Instant::now();
         if let Some(session) = self.session {
             self.shared.watchers.uses_session(session, self.used);
         }
         self.link.as_deref_mut().ok_or_else(|| Error::Unreachable(format!("{}: no connection", self.shared.place())))
+    }
+
+    /// Takes the table as it is now, where there was a doubt or another connection saw that it is another.
+    async fn look_again(&mut self) -> Result<(), Error> {
+        let Some(link) = &mut self.link else { return Ok(()) };
+        if self.shared.layout.take_doubt() {
+            match link.describe().await {
+                // One that does not fit any more refuses what is asked of it, and is looked at again when it has.
+                Ok(described) => drop(self.shared.fit(&described)),
+                Err(fault) => return Err(self.fault(fault)),
+            }
+        }
+        let seen = self.shared.layout.get();
+        if let (Some(link), Some(seen)) = (&mut self.link, seen)
+            && self.layout.as_ref().is_none_or(|layout| !Arc::ptr_eq(layout, &seen))
+        {
+            link.prepare(&seen);
+            self.layout = Some(seen);
+        }
+        Ok(())
     }
 
     /// The connection there is, if there is one; none is made.
@@ -92,13 +116,14 @@ impl Attached {
         let mut link = self.shared.dialect.connect(self.ticks.as_ref()).await?;
         self.shared.counters.connected.add(1);
         let layout = match self.shared.layout.get() {
-            Some(layout) => Arc::clone(layout),
+            Some(layout) => layout,
             None => {
                 let described = link.describe().await.map_err(|fault| self.shared.error(fault))?;
                 self.shared.fit(&described)?
             }
         };
         link.prepare(&layout);
+        self.layout = Some(layout);
         if self.writes {
             self.session = link.session().await.map_err(|fault| self.shared.error(fault))?;
         }
@@ -109,6 +134,9 @@ impl Attached {
     pub(crate) fn fault(&mut self, fault: Fault) -> Error {
         if matches!(fault, Fault::Lost(_) | Fault::Overdue(_) | Fault::Unready(_)) {
             self.lose();
+        }
+        if matches!(fault, Fault::Row(_) | Fault::Refused(_)) {
+            self.shared.layout.doubt();
         }
         let is_unready = matches!(fault, Fault::Unready(_));
         let why = self.shared.error(fault);

@@ -108,6 +108,9 @@ impl Committer {
                 Ok(Ok(answers)) => {
                     for (change, answer) in changes.into_iter().zip(answers) {
                         self.shared.counters.failed.add(answer.is_err().into());
+                        if answer.is_err() {
+                            self.shared.layout.doubt();
+                        }
                         finished.push((change.answer, answer));
                     }
                     return None;
@@ -158,8 +161,8 @@ impl Committer {
             return Err(Error::Unreachable(format!("{}: it was not seen yet", self.shared.place())));
         };
         let ops: Vec<&Op> = changes.iter().map(|change| &change.op).collect();
-        if relaxed.is_none() && self.shared.dialect.upserts(layout) && blind(ops.iter().copied(), now) {
-            let written = upsert(&self.shared, link, layout, &ops, now).await;
+        if relaxed.is_none() && self.shared.dialect.upserts(&layout) && blind(ops.iter().copied(), now) {
+            let written = upsert(&self.shared, link, &layout, &ops, now).await;
             return Ok(written.map(|plan| plan.answers));
         }
         if self.open.is_none()
@@ -173,7 +176,7 @@ impl Committer {
             self.undo().await;
             return Ok(Err(fault.into()));
         }
-        let plan = match transact(&self.shared, link, layout, &ops, now).await {
+        let plan = match transact(&self.shared, link, &layout, &ops, now).await {
             Ok(plan) => plan,
             Err(fault) => {
                 // What was answered before in the same transaction stays, unless the database has undone all of it.

@@ -23,7 +23,7 @@ pub(crate) struct Described {
 }
 
 /// The columns of a mapping.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// For sentences: the table's name in the settings.
     name: String,

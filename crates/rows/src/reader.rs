@@ -78,6 +78,9 @@ async fn read(
     let (layout, rows) = again(shared, attached, |layout| {
         // A key that no row can have is not there.
         let cells: Vec<_> = keys.iter().filter_map(|key| layout.key_cells(key).ok()).collect();
+        if cells.len() < keys.len() {
+            shared.layout.doubt();
+        }
         shared.counters.lookups.add(u64::from(!cells.is_empty()));
         Ok(Look::Keys(cells))
     })
@@ -130,13 +133,13 @@ async fn again(
         let Some(layout) = shared.layout.get() else {
             return Err(Error::Unreachable(format!("{}: it was not seen yet", shared.place())));
         };
-        let read = match look(layout)? {
+        let read = match look(&layout)? {
             Look::Keys(keys) if keys.is_empty() => Ok(Vec::new()),
             Look::Keys(keys) => link.read(&keys, false).await,
             Look::Range(bounds) => link.range(&bounds).await,
         };
         match read {
-            Ok(rows) => return Ok((Arc::clone(layout), rows)),
+            Ok(rows) => return Ok((layout, rows)),
             Err(fault) => {
                 let (lost, conflict) = (matches!(fault, Fault::Lost(_)), matches!(fault, Fault::Conflict(_)));
                 let error = attached.fault(fault);

@@ -1,7 +1,7 @@
 //! What the threads of one table share.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot};
@@ -24,7 +24,7 @@ pub(crate) struct Shared {
     pub(crate) dialect: Box<dyn Dialect>,
     pub(crate) clock: Clock,
     /// Once the table was seen.
-    pub(crate) layout: OnceLock<Arc<Layout>>,
+    pub(crate) layout: Seen,
     pub(crate) writes: Queue<Write>,
     pub(crate) reads: Queue<Read>,
     pub(crate) counters: Counters,
@@ -32,6 +32,46 @@ pub(crate) struct Shared {
     /// Numbers for the cas column.
     pub(crate) stamps: Stamps,
     pub(crate) closing: Closing,
+}
+
+/// The mapping on the table as it was last seen, and whether that may be another by now: someone may have altered the table.
+#[derive(Default)]
+pub(crate) struct Seen {
+    layout: RwLock<Option<Arc<Layout>>>,
+    doubted: AtomicBool,
+    doubted_at: Mutex<Option<Instant>>,
+}
+
+/// How long a table that was looked at again is not looked at again: a client may send what does not fit as often as it likes.
+const DOUBTS_EVERY: Duration = Duration::from_secs(1);
+
+impl Seen {
+    pub(crate) fn get(&self) -> Option<Arc<Layout>> {
+        self.layout.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The mapping is this one, from now on if it is another than it was.
+    fn set(&self, layout: Layout) -> Arc<Layout> {
+        let mut seen = self.layout.write().unwrap_or_else(PoisonError::into_inner);
+        match &*seen {
+            Some(same) if **same == layout => Arc::clone(same),
+            _ => Arc::clone(seen.insert(Arc::new(layout))),
+        }
+    }
+
+    /// Something was refused: the table is looked at before it is asked again.
+    pub(crate) fn doubt(&self) {
+        let mut at = self.doubted_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if at.is_none_or(|at| at.elapsed() > DOUBTS_EVERY) {
+            *at = Some(Instant::now());
+            self.doubted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the caller is to look.
+    pub(crate) fn take_doubt(&self) -> bool {
+        self.doubted.load(Ordering::Relaxed) && self.doubted.swap(false, Ordering::Relaxed)
+    }
 }
 
 /// Whether the table is being closed, for threads that wait for other things than its queues.
@@ -124,8 +164,7 @@ impl Shared {
 
     /// The mapping on a table that is as described.
     pub(crate) fn fit(&self, described: &Described) -> Result<Arc<Layout>, Error> {
-        let layout = Arc::new(Layout::new(&self.settings, described)?);
-        Ok(Arc::clone(self.layout.get_or_init(|| layout)))
+        Ok(self.layout.set(Layout::new(&self.settings, described)?))
     }
 
     pub(crate) fn error(&self, fault: Fault) -> Error {

@@ -21,7 +21,7 @@ use crate::plan::Stamps;
 use crate::queue::Queue;
 use crate::reader;
 use crate::settings::{Commit, Engine, Settings};
-use crate::shared::{Asked, Clock, Closing, Counters, Read, Shared, Stats, Write};
+use crate::shared::{Asked, Clock, Closing, Counters, Read, Seen, Shared, Stats, Write};
 use crate::waiting::Refusal;
 use crate::watch::{self, Listener, Watchers};
 use crate::writer::Writer;
@@ -57,7 +57,7 @@ impl Table {
             settings,
             dialect,
             clock,
-            layout: std::sync::OnceLock::new(),
+            layout: Seen::default(),
             writes: Queue::default(),
             reads: Queue::default(),
             counters: Counters::default(),
@@ -118,7 +118,7 @@ impl Table {
 
     /// The mapping, once it was checked.
     pub fn layout(&self) -> Option<Arc<Layout>> {
-        self.shared.layout.get().cloned()
+        self.shared.layout.get()
     }
 
     /// What it did so far.

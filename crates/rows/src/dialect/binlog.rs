@@ -60,12 +60,12 @@ async fn follow(shared: &Shared) -> Result<Infallible, Unheard> {
     let Some(layout) = shared.layout.get() else {
         return Err(format!("{}: it was not seen yet", shared.place()).into());
     };
-    let places = places(shared, layout, &mut conn).await.map_err(said)?;
+    let places = places(shared, &layout, &mut conn).await.map_err(said)?;
     let again = mysql::opts(&shared.settings).map_err(|error| error.to_string())?;
     shared.watchers.keep_doubts();
     tokio::select! {
-        ended = read(shared, layout, &places, conn) => ended,
-        ended = settled::tell_again(shared, layout, again) => ended.map_err(Unheard::from),
+        ended = read(shared, &layout, &places, conn) => ended,
+        ended = settled::tell_again(shared, &layout, again) => ended.map_err(Unheard::from),
     }
 }
 
