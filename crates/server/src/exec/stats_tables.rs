@@ -263,10 +263,15 @@ pub(crate) fn settings(exec: &Exec<'_>, sink: &mut Sink<'_>) {
     sink.stat("nuthatch_version", OWN_VERSION);
 }
 
+/// Whether there is a class: it stays when its items go, and `stats reset` does not take it from those that are there.
+fn has_class(stats: &Stats) -> bool {
+    stats.total_items > 0 || stats.items > 0
+}
+
 /// `stats items`: everything is in class 1, which is left out while nothing was ever stored.
 pub(crate) fn items(exec: &Exec<'_>, sink: &mut Sink<'_>) {
     let stats = pools_stats(exec);
-    if stats.total_items == 0 {
+    if !has_class(&stats) {
         return;
     }
     let group = format!("items:{CLASS}");
@@ -320,7 +325,7 @@ pub(crate) fn items(exec: &Exec<'_>, sink: &mut Sink<'_>) {
 /// `stats slabs`: the store's segments as the pages of class 1, its items as the chunks.
 pub(crate) fn slabs(exec: &Exec<'_>, sink: &mut Sink<'_>) {
     let stats = pools_stats(exec);
-    if stats.total_items > 0 {
+    if has_class(&stats) {
         let chunk_bytes = stats.bytes.checked_div(stats.items).unwrap_or(0);
         let pages = stats.segments_total.saturating_sub(stats.segments_free);
         let rows: [(&str, u64); 14] = [
@@ -344,7 +349,7 @@ pub(crate) fn slabs(exec: &Exec<'_>, sink: &mut Sink<'_>) {
         }
         sink.stat_of(CLASS, "touch_hits", exec.shared.books.pools.sum(P::TouchHits));
     }
-    sink.stat("active_slabs", u8::from(stats.total_items > 0));
+    sink.stat("active_slabs", u8::from(has_class(&stats)));
     sink.stat("total_malloced", stats.memory_used);
 }
 

@@ -111,6 +111,9 @@ fn settings_items_slabs_and_connections_are_described() {
     assert_eq!(client.stat("stats items", "items:1:number"), "1");
     assert_eq!(client.stat("stats slabs", "1:used_chunks"), "1");
     assert_eq!(client.stat("stats slabs", "active_slabs"), "1");
+    client.ask("stats reset\r\n", "RESET\r\n");
+    assert_eq!(client.stat("stats items", "items:1:number"), "1", "items stay, and so does their class");
+    assert_eq!(client.stat("stats slabs", "1:used_chunks"), "1");
     assert_eq!(client.stat("stats sizes", "sizes_status"), "disabled");
     client.send("stats conns\r\n");
     let conns = client.read_until("END\r\n");
