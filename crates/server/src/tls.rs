@@ -231,12 +231,16 @@ pub(crate) fn private_key(path: &Path, format: KeyFormat) -> Result<PrivateKeyDe
     let bytes = read(Part::Key, path)?;
     let wrong = |why| TlsError { part: Part::Key, path: path.to_path_buf(), why };
     match format {
-        KeyFormat::Pem => PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| match error {
-            pem::Error::NoItemsFound => {
-                wrong("expected a private key in PEM without a password, found none".to_owned())
-            }
-            error => wrong(format!("expected a private key in PEM: {error}")),
-        }),
+        KeyFormat::Pem => {
+            let named = PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| match error {
+                pem::Error::NoItemsFound => {
+                    wrong("expected a private key in PEM without a password, found none".to_owned())
+                }
+                error => wrong(format!("expected a private key in PEM: {error}")),
+            })?;
+            // Its first line may name another form than the key has; OpenSSL looks at the key too.
+            Ok(PrivateKeyDer::try_from(named.secret_der().to_vec()).unwrap_or(named))
+        }
         KeyFormat::Der => PrivateKeyDer::try_from(bytes)
             .map_err(|_| wrong("expected a private key in DER without a password".to_owned())),
     }

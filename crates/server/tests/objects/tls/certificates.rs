@@ -324,3 +324,14 @@ fn files_that_cannot_be_used_stop_the_start_with_a_sentence() {
     let der = authority.settings(TlsSettings { key: file("server.der"), key_format: KeyFormat::Der, ..tls() });
     connect(&start(der), &authority.any_client()).ask("mn\r\n", "MN\r\n");
 }
+
+#[test]
+fn a_key_is_what_it_is_whatever_its_first_line_calls_it() {
+    let authority = Authority::new();
+    let key = std::fs::read_to_string(authority.file("server.key")).expect("a key");
+    for name in ["RSA PRIVATE KEY", "EC PRIVATE KEY"] {
+        write(&authority.file("server.key"), &key.replace("PRIVATE KEY", name));
+        let server = start(authority.settings(authority.tls()));
+        connect(&server, &authority.any_client()).ask("mn\r\n", "MN\r\n");
+    }
+}
