@@ -33,6 +33,8 @@ enum Source {
     Parts(std::vec::IntoIter<Part>, u64),
     Flight(Reader, Option<u64>),
     Origin(Box<OriginBody>),
+    /// It breaks off here.
+    Broken,
 }
 
 /// One part of several.
@@ -193,6 +195,10 @@ impl Body for PageBody {
         let this = self.get_mut();
         let data = match &mut this.source {
             Source::Empty => return Poll::Ready(None),
+            Source::Broken => {
+                this.source = Source::Empty;
+                return Poll::Ready(Some(Err(BrokenOff)));
+            }
             Source::Bytes(_) | Source::Page(_) => match std::mem::replace(&mut this.source, Source::Empty) {
                 Source::Bytes(bytes) => PageData::Bytes(bytes),
                 Source::Page(page) => PageData::Page(page),
@@ -212,7 +218,7 @@ impl Body for PageBody {
             Source::Flight(reader, left) => match reader.poll_piece(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Ready(Some(Err(_))) => return Poll::Ready(Some(Err(this.broken()))),
+                Poll::Ready(Some(Err(_))) => return this.break_off(cx),
                 Poll::Ready(Some(Ok(bytes))) => {
                     if let Some(left) = left {
                         *left = left.saturating_sub(bytes.len() as u64);
@@ -227,7 +233,7 @@ impl Body for PageBody {
                     if let Some(entry) = &mut this.entry {
                         entry.failed(&error);
                     }
-                    return Poll::Ready(Some(Err(this.broken())));
+                    return this.break_off(cx);
                 }
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                     Ok(bytes) => PageData::Bytes(bytes),
@@ -247,7 +253,7 @@ impl Body for PageBody {
     fn is_end_stream(&self) -> bool {
         match &self.source {
             Source::Empty => true,
-            Source::Bytes(_) | Source::Page(_) | Source::Flight(..) => false,
+            Source::Bytes(_) | Source::Page(_) | Source::Flight(..) | Source::Broken => false,
             Source::Parts(parts, _) => parts.as_slice().is_empty(),
             Source::Origin(body) => body.is_end_stream(),
         }
@@ -261,14 +267,17 @@ impl Body for PageBody {
             Source::Parts(_, left) => SizeHint::with_exact(*left),
             Source::Flight(_, left) => left.map_or_else(SizeHint::default, SizeHint::with_exact),
             Source::Origin(body) => body.size_hint(),
+            Source::Broken => SizeHint::default(),
         }
     }
 }
 
 impl PageBody {
-    /// Nothing more comes.
-    fn broken(&mut self) -> BrokenOff {
-        self.source = Source::Empty;
-        BrokenOff
+    /// Nothing more comes. That is said at the next look only: with an error goes what is not sent yet, and then a client
+    /// would be closed on without a head although the beginning of its answer was there.
+    fn break_off<T>(&mut self, cx: &Context<'_>) -> Poll<T> {
+        self.source = Source::Broken;
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 }

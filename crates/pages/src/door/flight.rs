@@ -211,7 +211,13 @@ impl Leader {
             self.has_landed = true;
             self.flights.remove(&self.key, &self.flight);
             self.flight.change(|state| {
-                if matches!(state.course, Course::Waiting) {
+                // Who has not been given the head yet is told that there is none.
+                let is_nothing = match state.course {
+                    Course::Waiting => true,
+                    Course::Shared(_) => !is_whole && state.bytes == 0,
+                    Course::Released(_) => false,
+                };
+                if is_nothing {
                     state.course = Course::Released(Released::Failed(StatusCode::BAD_GATEWAY));
                 }
                 state.end = Some(is_whole);
@@ -479,6 +485,23 @@ mod tests {
         drop(leader);
         assert_eq!(piece(&mut reader), Some(Poll::Ready(Err(Broken))));
         drop(lead(&flights, b"a"));
+    }
+
+    #[test]
+    fn a_body_that_breaks_off_before_its_first_byte_is_no_answer_for_who_comes_to_its_head_late() {
+        let flights = Flights::new();
+        for pieces in [0, 1] {
+            let leader = lead(&flights, b"a");
+            let flight = follow(&flights, b"a");
+            leader.begin(Arc::new(Fetched::for_tests()));
+            let mut early = reader(&flight);
+            (0..pieces).for_each(|_| leader.push(Bytes::from_static(b"one")));
+            drop(leader);
+            let is_told = matches!(flight.poll_head(&mut cx()), Poll::Ready(Err(Released::Failed(_))));
+            assert_eq!(is_told, pieces == 0);
+            (0..pieces).for_each(|_| drop(piece(&mut early)));
+            assert_eq!(piece(&mut early), Some(Poll::Ready(Err(Broken))));
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Bodies on their way: a request's to an origin, and an answer's from it.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -178,6 +179,8 @@ impl Body for RequestBody {
 #[derive(Debug)]
 pub struct OriginBody {
     body: Incoming,
+    /// What was there when the answer was looked at ([`OriginBody::begin`]).
+    first: Option<Frame<Bytes>>,
     returning: Option<Returning>,
     ticks: Arc<Ticks>,
     pause_max: Duration,
@@ -192,14 +195,40 @@ impl OriginBody {
         ticks: &Arc<Ticks>,
         pause_max: Duration,
     ) -> OriginBody {
-        let mut body = OriginBody { body, returning, ticks: Arc::clone(ticks), pause_max, deadline: None };
+        let ticks = Arc::clone(ticks);
+        let mut body = OriginBody { body, first: None, returning, ticks, pause_max, deadline: None };
         body.give_back_at_end();
         body
     }
 
-    /// Bytes of the whole body, where the head says so.
+    /// Looks at what has come of it together with the head, and waits for nothing: an answer whose body is broken from its
+    /// first byte is none, and nobody has been told anything of it yet.
+    pub(super) async fn begin(&mut self) -> Result<(), hyper::Error> {
+        for is_second_look in [false, true] {
+            if self.body.is_end_stream() {
+                break;
+            }
+            match poll_fn(|cx| Poll::Ready(Pin::new(&mut self.body).poll_frame(cx))).await {
+                Poll::Ready(frame) => {
+                    self.first = frame.transpose()?;
+                    self.give_back_at_end();
+                    break;
+                }
+                // The connection reads on when it is asked to, in a task of this thread.
+                Poll::Pending if !is_second_look => tokio::task::yield_now().await,
+                Poll::Pending => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn first_bytes(&self) -> u64 {
+        self.first.as_ref().and_then(Frame::data_ref).map_or(0, |data| data.len() as u64)
+    }
+
+    /// Bytes of the whole body, where the head says so. Asked before any of it is taken.
     pub(crate) fn bytes_announced(&self) -> Option<u64> {
-        self.body.size_hint().exact()
+        self.size_hint().exact()
     }
 
     fn give_back_at_end(&mut self) {
@@ -217,6 +246,9 @@ impl Body for OriginBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, FetchError>>> {
         let this = self.get_mut();
+        if let Some(first) = this.first.take() {
+            return Poll::Ready(Some(Ok(first)));
+        }
         let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
             let deadline = this.deadline.get_or_insert_with(|| Deadline::after(&this.ticks, this.pause_max));
             return match deadline.has_passed(&this.ticks, cx) {
@@ -241,17 +273,18 @@ impl Body for OriginBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.first.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (rest, first) = (self.body.size_hint(), self.first_bytes());
+        rest.exact().map_or(rest, |rest| SizeHint::with_exact(rest + first))
     }
 }
 
 /// Waits for the next piece of data; trailers are passed over.
 pub(crate) async fn next_piece(body: &mut OriginBody) -> Option<Result<Bytes, FetchError>> {
-    std::future::poll_fn(|cx| {
+    poll_fn(|cx| {
         loop {
             match ready!(Pin::new(&mut *body).poll_frame(cx)) {
                 None => return Poll::Ready(None),

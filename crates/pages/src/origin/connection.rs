@@ -188,8 +188,13 @@ pub(super) async fn ask(
                     idle_timeout: settings.idle_timeout,
                     ticks: Arc::clone(&origins.ticks),
                 });
-                return Ok(response
-                    .map(|body| OriginBody::new(body, returning, &origins.ticks, settings.between_bytes_timeout)));
+                let pause_max = settings.between_bytes_timeout;
+                let mut response = response.map(|body| OriginBody::new(body, returning, &origins.ticks, pause_max));
+                let begun = response.body_mut().begin().await;
+                return match begun {
+                    Ok(()) => Ok(response),
+                    Err(error) => Err(FetchError::Broken(server.address.clone(), error)),
+                };
             }
             Some(Err(mut error)) => {
                 let unsent = error.take_message();

@@ -1,11 +1,13 @@
 //! Stampedes, stale pages, failing origins: what an origin is asked, and what clients get when it misbehaves.
 
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::common::{Client, eventually, start};
 use crate::http::{Http, Reply, pages_of, request, serve, serve_with, settings_with};
+use crate::slow::{HEAD, HPACK_200, frame, h2, head_on};
 use nuthatch_server::Running;
 use nuthatch_testkit::origin::{Answer, Gate, Origin, Request};
 
@@ -178,6 +180,98 @@ fn what_an_origin_sends_wrong_is_a_clean_failure_and_is_not_stored() {
         assert_eq!((reply.status, reply.text().as_str()), (502, "the origin cannot be asked\n"), "{target}");
     }
     assert_eq!(Http::connect(&server).get("/fine").text(), "fine");
+}
+
+/// Answers `/chunk…` with a chunk that is none, in one piece with the head.
+fn break_chunk(request: &Request, answer: &mut Answer<'_>) {
+    let keep = if request.target.ends_with("own") { "no-store" } else { "max-age=60" };
+    let head = format!("HTTP/1.1 200 OK\r\nCache-Control: {keep}\r\nTransfer-Encoding: chunked\r\n\r\n");
+    let begin = if request.target.contains("begun") { "5\r\nhello\r\n" } else { "" };
+    answer.send(format!("{head}{begin}no length\r\nhello\r\n"));
+}
+
+#[test]
+fn an_answer_whose_body_is_broken_from_its_first_byte_is_a_502_and_the_connection_goes_on() {
+    let broken = Origin::start(break_chunk);
+    let server = serve(&[&broken]);
+    let mut client = Http::connect(&server);
+    for target in ["/chunk", "/chunk", "/chunk-own"] {
+        let reply = client.get(target);
+        assert_eq!((reply.status, reply.text().as_str()), (502, "the origin cannot be asked\n"), "{target}");
+    }
+    assert_eq!(client.ask("POST", "/chunk", &["Content-Length: 0"]).status, 502);
+    assert_eq!(broken.count(), 4, "nothing of it is stored");
+    // Whoever is well is asked in its place.
+    let well = Origin::start(|_, answer| answer.reply("200 OK", &["Cache-Control: no-store"], "well"));
+    let server = serve(&[&broken, &well]);
+    let mut client = Http::connect(&server);
+    assert!((0..4).all(|_| client.get("/chunk").text() == "well"));
+}
+
+#[test]
+fn an_answer_whose_body_is_broken_from_its_first_byte_is_a_502_over_http_2_and_the_connection_goes_on() {
+    let is_broken = AtomicBool::new(true);
+    let origin = Origin::start(move |request, answer| match is_broken.swap(false, Ordering::Relaxed) {
+        true => break_chunk(request, answer),
+        false => answer.reply("200 OK", &["Cache-Control: max-age=60"], "page"),
+    });
+    let server = serve(&[&origin]);
+    let stream = h2(&server);
+    for (id, status) in [(1, &b"\x48\x82\x6c\x02"[..]), (3, &[HPACK_200])] {
+        (&stream).write_all(&frame(1, 5, id, HEAD)).expect("the server reads");
+        let head = head_on(&stream, id);
+        assert!(head.starts_with(status), "{id}: {head:?}");
+    }
+}
+
+#[test]
+fn a_stale_page_is_served_in_place_of_an_answer_whose_body_is_broken_from_its_first_byte() {
+    let is_first = [AtomicBool::new(true), AtomicBool::new(true)];
+    let origin = Origin::start(move |request, answer| {
+        let (is_first, error) = match request.target.as_str() {
+            "/strict" => (&is_first[0], "must-revalidate"),
+            _ => (&is_first[1], "stale-if-error=100"),
+        };
+        if is_first.swap(false, Ordering::Relaxed) {
+            return answer.reply("200 OK", &[&format!("Cache-Control: max-age=10, {error}")], "page");
+        }
+        break_chunk(request, answer);
+    });
+    let server = serve(&[&origin]);
+    let mut client = Http::connect(&server);
+    assert_eq!([client.get("/page").status, client.get("/strict").status], [200, 200]);
+    Client::connect(&server).ask("debugtime 20\r\n", "OK\r\n");
+    let reply = client.get("/page");
+    assert_eq!((reply.status, reply.text().as_str(), reply.cache()), (200, "page", "HIT"));
+    assert_eq!(client.get("/strict").status, 502);
+    assert_eq!(origin.count(), 4);
+}
+
+#[test]
+fn a_client_is_told_what_had_come_of_an_answer_that_breaks_off() {
+    let origin = Origin::start(|request, answer| match request.target.as_str() {
+        "/nothing" => {
+            answer.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 5\r\n\r\n");
+            answer.close();
+        }
+        _ => break_chunk(request, answer),
+    });
+    let server = serve(&[&origin]);
+    for target in ["/chunk-begun", "/chunk-begun-own"] {
+        let mut client = Http::connect(&server);
+        client.send(request("GET", target, &[]));
+        let mut told = String::new();
+        let _ = client.reader.read_to_string(&mut told);
+        assert!(told.starts_with("HTTP/1.1 200 OK\r\n") && told.ends_with("\r\n\r\n5\r\nhello\r\n"), "{told:?}");
+    }
+    // Whether its end is there as early as its head is the kernel's business; an answer there is in any case.
+    for _ in 0..20 {
+        let mut client = Http::connect(&server);
+        client.send(request("GET", "/nothing", &[]));
+        let head = client.head_of_reply();
+        let body = client.try_body(&head);
+        assert!(matches!((head.status, &body), (502, Some(_)) | (200, None)), "{head:?} {body:?}");
+    }
 }
 
 #[test]

@@ -193,7 +193,7 @@ fn pages_that_outgrow_the_limit_at_once_on_several_workers_reach_all_who_wait_an
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
     frame.extend_from_slice(&[kind, flags]);
     frame.extend_from_slice(&stream.to_be_bytes());
@@ -202,9 +202,9 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// `GET http://a.example/` in HPACK: three entries of the static table and a literal.
-const HEAD: &[u8] = b"\x82\x84\x86\x41\x09a.example";
+pub(crate) const HEAD: &[u8] = b"\x82\x84\x86\x41\x09a.example";
 
-fn h2(server: &Running) -> TcpStream {
+pub(crate) fn h2(server: &Running) -> TcpStream {
     let stream = TcpStream::connect(address(server, 1)).expect("the server listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let mut to = &stream;
@@ -234,12 +234,18 @@ fn next_frame(mut stream: &TcpStream) -> (u8, u8, u32, Vec<u8>) {
     (kind, flags, u32::from_be_bytes(stream_id), payload)
 }
 
-/// The first bytes of an answer's head on a stream: its status in HPACK's static table.
+/// The first byte of an answer's head on a stream: its status in HPACK's static table.
 #[track_caller]
 fn status_on(stream: &TcpStream, id: u32) -> u8 {
+    head_on(stream, id)[0]
+}
+
+/// An answer's head on a stream.
+#[track_caller]
+pub(crate) fn head_on(stream: &TcpStream, id: u32) -> Vec<u8> {
     loop {
         match next_frame(stream) {
-            (1, _, of, payload) if of == id => return payload[0],
+            (1, _, of, payload) if of == id => return payload,
             (3, _, of, payload) if of == id => panic!("stream {id} is reset: {payload:?}"),
             (7, _, _, payload) => panic!("the connection is given up: {payload:?}"),
             _ => {}
@@ -247,7 +253,7 @@ fn status_on(stream: &TcpStream, id: u32) -> u8 {
     }
 }
 
-const HPACK_200: u8 = 0x88;
+pub(crate) const HPACK_200: u8 = 0x88;
 const HPACK_400: u8 = 0x8c;
 
 #[test]
