@@ -181,6 +181,32 @@ fn numbers_without_a_sign_are_told_right() {
     common::hear(&heard, &Change::Key(b"7".into()));
 }
 
+/// A row that changes is in the log as it was and as it is, which together may be more than the server takes from a client.
+#[test]
+fn large_rows_are_told_and_too_large_ones_are_a_gap_that_is_left_behind() {
+    let server = Database::mariadb(&["--log-bin", "--binlog-format=ROW", "--max-allowed-packet=64M"]);
+    server.sql("CREATE TABLE birds (id VARCHAR(20) COLLATE utf8mb4_bin PRIMARY KEY, body LONGBLOB)");
+    let world = World { url: server.url(), sql: Box::new(|_| String::new()), bytes: "LONGBLOB", quote: '`' };
+    let table = open(&world.settings("birds", &["id"], &["body"]));
+    let heard = common::listen(&table);
+    let change = |mebibytes: usize, letter: char| {
+        server.sql(&format!("REPLACE INTO birds VALUES ('a', REPEAT('{letter}', {mebibytes} * 1024 * 1024))"));
+    };
+    let away = |told: &[Change]| told.iter().any(|change| matches!(change, Change::Away(_)));
+    change(24, 'x');
+    change(24, 'y');
+    server.sql("INSERT INTO birds VALUES ('b', 'small')");
+    let told = common::hear(&heard, &Change::Key(b"b".into()));
+    assert!(told.contains(&Change::Key(b"a".into())) && !away(&told), "48 MiB in one event: {told:?}");
+    change(44, 'z');
+    let told = common::hear(&heard, &Change::Gap);
+    assert!(away(&told), "68 MiB in one event: {told:?}");
+    server.sql("INSERT INTO birds VALUES ('c', 'small')");
+    let told = common::hear(&heard, &Change::Key(b"c".into()));
+    assert!(!away(&told), "{told:?}");
+    assert_eq!(table.stats().gaps, 1, "what is too large is met once");
+}
+
 #[test]
 fn the_plugins_mappings_become_settings() {
     let server = Database::mariadb(&[]);

@@ -5,6 +5,9 @@
 //! again with the new one. The log tells of a change a moment before it is visible; [`settled`] tells of it again once it is.
 //! The server says something at least every second, so that a connection that died is noticed.
 //!
+//! An event holds the whole of a changed row, before and after, and may be larger than what the server takes from a client.
+//! One that is too large to be held here ends the reading, which begins again behind it: no event is met twice for its size.
+//!
 //! Needs the privileges `REPLICATION SLAVE` and `REPLICATION CLIENT` (MariaDB 10.5: `BINLOG MONITOR`).
 
 use std::convert::Infallible;
@@ -25,8 +28,13 @@ use crate::layout::Layout;
 use crate::shared::Shared;
 use crate::watch::{Change, Unheard};
 
-/// In nanoseconds: how often the server says that nothing happened.
-const HEARTBEAT: &str = "SET @master_heartbeat_period = 1000000000";
+/// What the server is told of its replica: in nanoseconds, how often to say that nothing happened; and to leave out what was not
+/// asked for (MariaDB's `MARIA_SLAVE_CAPABILITY_TOLERATE_HOLES`), which else is sent blanked: the texts of statements logged as rows,
+/// each as large as all the rows that it wrote.
+const ASKED_OF_SERVER: &str = "SET @master_heartbeat_period = 1000000000, @mariadb_slave_capability = 2";
+/// The largest event that is read: a row as it was and as it is, of up to 32 MiB each. A server sends up to 1 GiB; while an event is
+/// taken apart its memory is needed a few times over.
+const EVENT_BYTES_MAX: usize = 64 << 20;
 /// Without a word for this long, the connection is dead.
 const SILENCE_MAX: Duration = Duration::from_secs(4);
 
@@ -52,7 +60,9 @@ fn said(shared: &Shared, error: &mysql_async::Error) -> Unheard {
 
 async fn follow(shared: &Shared) -> Result<Infallible, Unheard> {
     let said = |error: mysql_async::Error| said(shared, &error);
+    // What the driver takes of itself is what the server takes, which is less than what it sends of its log.
     let opts = mysql::opts(&shared.settings).map_err(|error| error.to_string())?;
+    let opts = opts.max_allowed_packet(Some(EVENT_BYTES_MAX));
     let connect = tokio::time::timeout(shared.settings.timeout, Conn::new(Opts::from(opts)));
     let mut conn =
         connect.await.map_err(|_| format!("{}: cannot connect in time", shared.settings.database))?.map_err(said)?;
@@ -110,7 +120,7 @@ async fn read(shared: &Shared, layout: &Layout, places: &Places, mut conn: Conn)
     let (file, position) = end(shared, &mut conn).await?;
     // Of own changes before this place nothing will be heard.
     shared.watchers.forget_own();
-    conn.query_drop(HEARTBEAT).await.map_err(said)?;
+    conn.query_drop(ASKED_OF_SERVER).await.map_err(said)?;
 
     // Replicas are told apart by their number; a random one is unlikely to be taken.
     let number = 1 << 31 | RandomState::new().hash_one(0) as u32;
