@@ -280,8 +280,8 @@ impl Run {
         let answer = wire.ask(&request);
         let end = match answer.as_deref() {
             Ok("STORED" | "DELETED") => End::Acknowledged,
-            // A row that is not there is as good as deleted.
-            Ok("NOT_FOUND") if deletes => End::Acknowledged,
+            // A row that is not there is as good as deleted, unless it is on its way to this node of a cluster.
+            Ok("NOT_FOUND") if deletes && (self.at_once || !before.1) => End::Acknowledged,
             Ok("EXISTS" | "NOT_FOUND") => End::Refused,
             Ok(refused) if refused.contains("is not known") => End::Unknown,
             Ok(refused) if refused.starts_with("SERVER_ERROR") => End::Refused,
