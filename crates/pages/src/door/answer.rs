@@ -169,7 +169,7 @@ pub(crate) fn of_page(page: Page, asked: &Asked, request: &HeaderMap, now: UnixS
                 not_modified.insert(AGE, HeaderValue::from(policy.age_seconds(now)));
                 return respond(StatusCode::NOT_MODIFIED, not_modified, PageBody::empty());
             }
-            Precondition::Failed => return sentence(StatusCode::PRECONDITION_FAILED, "the precondition does not hold"),
+            Precondition::Failed => return precondition_failed(),
         }
     }
     let whole = match inflated {
@@ -196,12 +196,7 @@ fn ranged(whole: &Whole, request: &HeaderMap, status: StatusCode, mut headers: H
     let bytes = whole.bytes();
     match range::select(request, status, &headers, bytes) {
         Selected::Whole => respond(status, headers, whole.body(&(0..bytes))),
-        Selected::One(part) => {
-            if let Ok(value) = HeaderValue::try_from(range::content_range(&part, bytes)) {
-                headers.insert(CONTENT_RANGE, value);
-            }
-            respond(StatusCode::PARTIAL_CONTENT, headers, whole.body(&part))
-        }
+        Selected::One(part) => of_range(headers, &part, bytes, whole.body(&part)),
         Selected::Many(parts) => {
             let framing = Multipart::new(&parts, bytes, headers.get(CONTENT_TYPE), seed());
             if let Ok(value) = HeaderValue::try_from(framing.content_type.as_str()) {
@@ -214,6 +209,10 @@ fn ranged(whole: &Whole, request: &HeaderMap, status: StatusCode, mut headers: H
         }
         Selected::Unsatisfiable => unsatisfiable(bytes),
     }
+}
+
+pub(crate) fn precondition_failed() -> Response<PageBody> {
+    sentence(StatusCode::PRECONDITION_FAILED, "the precondition does not hold")
 }
 
 /// A body without its coding, if it can be undone within the limits.
@@ -236,15 +235,21 @@ pub(crate) fn of_part(
 ) -> Response<PageBody> {
     let mut headers = page.headers.clone();
     headers.insert(AGE, HeaderValue::from(page.policy.age_seconds(now)));
-    if let Ok(value) = HeaderValue::try_from(range::content_range(selected, whole)) {
-        headers.insert(CONTENT_RANGE, value);
-    }
     let at = |position: u64| page.body_at + (position - held_from) as usize;
     let body = PageBody::page(Arc::clone(&page.value), at(selected.start), at(selected.end));
+    of_range(headers, selected, whole, body)
+}
+
+/// One range of a whole of so many bytes.
+pub(crate) fn of_range(mut headers: HeaderMap, range: &Range<u64>, whole: u64, body: PageBody) -> Response<PageBody> {
+    if let Ok(value) = HeaderValue::try_from(range::content_range(range, whole)) {
+        headers.insert(CONTENT_RANGE, value);
+    }
     respond(StatusCode::PARTIAL_CONTENT, headers, body)
 }
 
-fn unsatisfiable(bytes: u64) -> Response<PageBody> {
+/// The answer for ranges of a whole of so many bytes that all lie behind its end.
+pub(crate) fn unsatisfiable(bytes: u64) -> Response<PageBody> {
     let mut response = sentence(StatusCode::RANGE_NOT_SATISFIABLE, "there are no such bytes");
     if let Ok(value) = HeaderValue::try_from(range::unsatisfied_range(bytes)) {
         response.headers_mut().insert(CONTENT_RANGE, value);

@@ -3,16 +3,17 @@
 
 use std::borrow::Borrow;
 use std::io::IoSlice;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use nuthatch_store::Held;
 
 use super::client::Answering;
-use super::flight::Reader;
+use super::flight::{Broken, Reader};
 use super::log::Entry;
 use crate::origin::OriginBody;
 
@@ -31,7 +32,7 @@ enum Source {
     Page(PagePiece),
     /// Several parts: bytes and pieces of one page by turns.
     Parts(std::vec::IntoIter<Part>, u64),
-    Flight(Reader, Option<u64>),
+    Flight(Listening),
     Origin(Box<OriginBody>),
     /// It breaks off here.
     Broken,
@@ -41,7 +42,7 @@ enum Source {
 pub(crate) enum Part {
     Bytes(Bytes),
     /// These bytes of the page.
-    Page(std::ops::Range<usize>, Arc<Held>),
+    Page(Range<usize>, Arc<Held>),
 }
 
 impl PageBody {
@@ -76,7 +77,13 @@ impl PageBody {
 
     /// What a fetch brings, `bytes` in all if that is known.
     pub(crate) fn flight(reader: Reader, bytes: Option<u64>) -> PageBody {
-        PageBody::new(Source::Flight(reader, bytes))
+        PageBody::new(Source::Flight(Listening { reader, before: 0, left: bytes, is_cut: false }))
+    }
+
+    /// These bytes of what a fetch brings, as they arrive.
+    pub(crate) fn flight_range(reader: Reader, range: &Range<u64>) -> PageBody {
+        let (before, left) = (range.start, Some(range.end - range.start));
+        PageBody::new(Source::Flight(Listening { reader, before, left, is_cut: true }))
     }
 
     pub(crate) fn origin(body: OriginBody) -> PageBody {
@@ -93,6 +100,44 @@ impl PageBody {
     pub(crate) fn logged(mut self, entry: Box<Entry>) -> PageBody {
         self.entry = Some(entry);
         self
+    }
+}
+
+/// What one client is sent of a fetch.
+struct Listening {
+    reader: Reader,
+    /// Bytes that come before the first one for it.
+    before: u64,
+    /// Bytes for it that are to come, if that is known.
+    left: Option<u64>,
+    /// It ends with the last of them, whatever comes behind.
+    is_cut: bool,
+}
+
+impl Listening {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
+        loop {
+            let mut piece = match ready!(self.reader.poll_piece(cx)) {
+                Some(Ok(piece)) => piece,
+                end => return Poll::Ready(end),
+            };
+            let before = self.before.min(piece.len() as u64);
+            self.before -= before;
+            piece.advance(before as usize);
+            if let Some(left) = &mut self.left {
+                if self.is_cut {
+                    piece.truncate((*left).min(piece.len() as u64) as usize);
+                }
+                *left = left.saturating_sub(piece.len() as u64);
+            }
+            if !piece.is_empty() {
+                return Poll::Ready(Some(Ok(piece)));
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_cut && self.left == Some(0)
     }
 }
 
@@ -215,13 +260,13 @@ impl Body for PageBody {
                     PageData::Page(PagePiece::new(held, range.start, range.end))
                 }
             },
-            Source::Flight(reader, left) => match reader.poll_piece(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Ready(Some(Err(_))) => return this.break_off(cx),
-                Poll::Ready(Some(Ok(bytes))) => {
-                    if let Some(left) = left {
-                        *left = left.saturating_sub(bytes.len() as u64);
+            Source::Flight(listening) => match ready!(listening.poll_piece(cx)) {
+                None => return Poll::Ready(None),
+                Some(Err(Broken)) => return this.break_off(cx),
+                Some(Ok(bytes)) => {
+                    if listening.is_over() {
+                        // The flight waits for nobody who wants no more of it.
+                        this.source = Source::Empty;
                     }
                     PageData::Bytes(bytes)
                 }
@@ -265,7 +310,7 @@ impl Body for PageBody {
             Source::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Source::Page(page) => SizeHint::with_exact(page.remaining() as u64),
             Source::Parts(_, left) => SizeHint::with_exact(*left),
-            Source::Flight(_, left) => left.map_or_else(SizeHint::default, SizeHint::with_exact),
+            Source::Flight(flight) => flight.left.map_or_else(SizeHint::default, SizeHint::with_exact),
             Source::Origin(body) => body.size_hint(),
             Source::Broken => SizeHint::default(),
         }

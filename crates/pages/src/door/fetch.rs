@@ -133,6 +133,11 @@ impl Leading {
             errand.leader.release(Released::Failed(status));
             return say(tell, Led::Shared(HeaderMap::new()));
         }
+        if let Wanted::Range(range) = &wanted
+            && status == StatusCode::OK
+        {
+            errand.leader.widen(range.as_bytes());
+        }
         if let Some((errand, response, tell)) = errand.compare(wanted, response, tell, now).await {
             errand.deliver(response, tell, now).await;
         }

@@ -79,11 +79,40 @@ impl Flights {
             return Joined::Follow(Arc::clone(flight));
         }
         let kept_by_all = Arc::clone(&self.kept);
-        let flight = Arc::new(Flight { state: Mutex::default(), spoiled: AtomicBool::new(false), era, kept_by_all });
+        let flight = Arc::new(Flight {
+            state: Mutex::default(),
+            spoiled: AtomicBool::new(false),
+            ignores_ranges: AtomicBool::new(false),
+            era,
+            kept_by_all,
+        });
         if shard.insert(key.into(), Arc::clone(&flight)).is_none() {
             self.count.fetch_add(1, Ordering::SeqCst);
         }
-        Joined::Lead(Leader { flights: Arc::clone(self), key: key.into(), flight, has_landed: false })
+        Joined::Lead(Leader { flights: Arc::clone(self), key: key.into(), whole_key: None, flight, has_landed: false })
+    }
+
+    /// The flight of `key`, if there is one.
+    pub(crate) fn under_way(&self, key: &[u8]) -> Option<Arc<Flight>> {
+        let era = self.era.load(Ordering::SeqCst);
+        self.shard(key).get(key).filter(|flight| flight.era == era).cloned()
+    }
+
+    /// Has `flight`, of a key of the same page, joined by `key` as well, unless that has one: whether it is.
+    fn join_by(&self, key: &[u8], flight: &Arc<Flight>) -> bool {
+        let mut shard = self.shard(key);
+        // Looked at under the lock under which purges take flights away.
+        if flight.spoiled.load(Ordering::SeqCst) || flight.era != self.era.load(Ordering::SeqCst) {
+            return false;
+        }
+        if let Some(other) = shard.get(key).filter(|other| other.era == flight.era) {
+            other.ignores_ranges.store(true, Ordering::Relaxed);
+            return false;
+        }
+        if shard.insert(key.into(), Arc::clone(flight)).is_none() {
+            self.count.fetch_add(1, Ordering::SeqCst);
+        }
+        true
     }
 
     /// What is being fetched of a page, for whatever variant, is out of date: it is not stored, and whoever comes now
@@ -128,6 +157,8 @@ impl Flights {
 pub(crate) struct Leader {
     flights: Arc<Flights>,
     key: Box<[u8]>,
+    /// By which it is joined, too ([`Leader::widen`]).
+    whole_key: Option<Box<[u8]>>,
     flight: Arc<Flight>,
     has_landed: bool,
 }
@@ -143,6 +174,24 @@ impl Leader {
         self.flight.spoiled.load(Ordering::SeqCst) || self.flights.era.load(Ordering::SeqCst) != self.flight.era
     }
 
+    /// The origin was asked for a range, by which the flight's key ends, and sends the whole: whoever wants that joins.
+    pub(crate) fn widen(&mut self, range: &[u8]) {
+        self.flight.ignores_ranges.store(true, Ordering::Relaxed);
+        let whole_key = self.key.strip_suffix(range).and_then(|key| key.strip_suffix(&[VARIANT_MARK]));
+        if let Some(whole_key) = whole_key
+            && self.flights.join_by(whole_key, &self.flight)
+        {
+            self.whole_key = Some(whole_key.into());
+        }
+    }
+
+    /// Nobody joins any more.
+    fn close(&self) {
+        for key in [Some(&self.key), self.whole_key.as_ref()].into_iter().flatten() {
+            self.flights.remove(key, &self.flight);
+        }
+    }
+
     /// The head is there, and the body may be shared.
     pub(crate) fn begin(&self, fetched: Arc<Fetched>) {
         self.flight.change(|state| state.course = Course::Shared(fetched));
@@ -150,7 +199,7 @@ impl Leader {
 
     /// The response cannot be shared: everyone asks for themselves.
     pub(crate) fn release(mut self, why: Released) {
-        self.flights.remove(&self.key, &self.flight);
+        self.close();
         self.flight.change(|state| state.course = Course::Released(why));
         self.has_landed = true;
     }
@@ -180,7 +229,7 @@ impl Leader {
     /// The response is too large to be kept whole: from now on only who is reading reads it, and what all have read is
     /// given up.
     pub(crate) fn overflow(&self) {
-        self.flights.remove(&self.key, &self.flight);
+        self.close();
         self.flight.change(|state| {
             self.flight.keep_no_more(state);
             state.is_passing = true;
@@ -209,7 +258,7 @@ impl Leader {
     fn end(&mut self, is_whole: bool) {
         if !self.has_landed {
             self.has_landed = true;
-            self.flights.remove(&self.key, &self.flight);
+            self.close();
             self.flight.change(|state| {
                 // Who has not been given the head yet is told that there is none.
                 let is_nothing = match state.course {
@@ -247,6 +296,8 @@ pub(crate) enum Released {
 pub(crate) struct Flight {
     state: Mutex<State>,
     spoiled: AtomicBool,
+    /// The origin does not answer with the range that it is asked for.
+    ignores_ranges: AtomicBool,
     era: u64,
     /// [`Flights::kept`].
     kept_by_all: Arc<AtomicUsize>,
@@ -320,6 +371,20 @@ impl Flight {
             std::mem::take(&mut state.waiting)
         };
         waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Does the origin send the whole when it is asked for a range?
+    pub(crate) fn ignores_ranges(&self) -> bool {
+        self.ignores_ranges.load(Ordering::Relaxed)
+    }
+
+    /// The head of what whoever comes now can read from its beginning, and how many bytes have arrived.
+    pub(crate) fn so_far(&self) -> Option<(Arc<Fetched>, u64)> {
+        let state = self.lock();
+        match &state.course {
+            Course::Shared(fetched) if !state.is_passing => Some((Arc::clone(fetched), state.bytes as u64)),
+            _ => None,
+        }
     }
 
     /// Waits for the head: the response to read, or why there is none.
@@ -526,6 +591,33 @@ mod tests {
         let (variant, longer) = (lead(&flights, b"b#x"), lead(&flights, b"bc"));
         flights.spoil_page(b"b");
         assert!(other.is_spoiled() && variant.is_spoiled() && !longer.is_spoiled() && !second.is_spoiled());
+    }
+
+    #[test]
+    fn a_range_s_flight_that_brings_the_whole_is_the_whole_s_until_it_ends_unless_there_is_one_or_it_was_purged() {
+        let flights = Flights::new();
+        let mut of_range = lead(&flights, b"a#bytes=0-1");
+        of_range.widen(b"bytes=0-1");
+        assert!(Arc::ptr_eq(&follow(&flights, b"a"), of_range.flight()) && of_range.flight().ignores_ranges());
+        of_range.land(true);
+        assert_eq!((flights.len(), flights.count.load(Ordering::SeqCst)), (0, 0));
+        let (whole, mut of_range) = (lead(&flights, b"a"), lead(&flights, b"a#bytes=0-1"));
+        of_range.widen(b"bytes=0-1");
+        assert!(Arc::ptr_eq(&follow(&flights, b"a"), whole.flight()) && whole.flight().ignores_ranges());
+        drop(of_range);
+        drop(follow(&flights, b"a"));
+        drop(whole);
+        for everything in [false, true] {
+            let mut of_range = lead(&flights, b"a#bytes=0-1");
+            if everything {
+                flights.spoil_everything()
+            } else {
+                flights.spoil_page(b"a")
+            }
+            of_range.widen(b"bytes=0-1");
+            assert!(flights.under_way(b"a").is_none());
+        }
+        assert_eq!((flights.len(), flights.count.load(Ordering::SeqCst)), (0, 0));
     }
 
     #[test]

@@ -29,6 +29,7 @@ use crate::house::Count;
 use crate::negotiate::{self, Accepted, Coding};
 use crate::origin::{FetchError, OriginBody};
 use crate::rules::announce::Forward;
+use crate::rules::range::Selected;
 use crate::rules::validate::{self, Precondition};
 use crate::rules::{Asked, Decision, OnError, Policy, UnixSeconds, partial, range, vary};
 
@@ -225,7 +226,12 @@ impl Visit {
                 Forward::Bypass => [self.key.as_bytes(), &[VARIANT_MARK], &alone().to_be_bytes()].concat(),
                 _ => self.flight_key(varies.as_deref(), part),
             };
-            let (flight, led) = match self.board(&key, asked, wanted, why == Forward::Bypass) {
+            let of_whole = part.and_then(|_| self.flight_with(&self.flight_key(varies.as_deref(), None)));
+            let aboard = match of_whole {
+                Some(flight) => Ok((flight, None)),
+                None => self.board(&key, asked, wanted, why == Forward::Bypass),
+            };
+            let (flight, led) = match aboard {
                 Ok(aboard) => aboard,
                 Err(Released::Look) => return Flown::Again(self, ResultCode::MemHit),
                 Err(_) => return Flown::Alone(self),
@@ -277,17 +283,48 @@ impl Visit {
         Flown::Answered(Box::new(self.finish(response, How::forwarded(code, why, false))))
     }
 
-    /// Answers with what a flight brings, or has it looked for when it is whole: parts are cut from the whole, and a coding
-    /// is undone, when that is here.
+    /// Answers with what a flight brings, or has it looked for when it is whole.
     async fn landed(self, asked: &Asked, fetched: &Fetched, mut reader: Reader, own: HeaderMap, how: How) -> Flown {
-        let is_cut = asked.range && fetched.status != StatusCode::PARTIAL_CONTENT;
-        if fetched.policy.is_some() && (is_cut || !self.takes_coding_of(&fetched.headers)) {
+        if fetched.policy.is_some() && self.needs_whole(asked, fetched) {
             while let Some(Ok(_)) = poll_fn(|cx| reader.poll_piece(cx)).await {}
             return Flown::Again(self, ResultCode::Miss);
         }
         self.site.house.count(Count::Miss, 1);
         let response = self.of_flight(asked, fetched, reader, own);
         Flown::Answered(Box::new(self.finish(response, how)))
+    }
+
+    /// Is what is asked for made of the whole, when that is here? A coding is undone then and several ranges are cut, and one
+    /// of what has no length before, or of what is compressed then for a client that takes it so: its bytes are others.
+    fn needs_whole(&self, asked: &Asked, fetched: &Fetched) -> bool {
+        let Fetched { status, headers, bytes, .. } = fetched;
+        if !self.takes_coding_of(headers) {
+            return true;
+        }
+        if !asked.range || *status == StatusCode::PARTIAL_CONTENT {
+            return false;
+        }
+        match range::select(&self.request.headers, *status, headers, bytes.unwrap_or(u64::MAX)) {
+            Selected::Whole => false,
+            Selected::Many(_) => true,
+            Selected::One(_) | Selected::Unsatisfiable => bytes.is_none_or(|bytes| {
+                negotiate::to_be_compressed(headers, bytes as usize, &self.site.settings.compression)
+                    .is_some_and(|coding| Accepted::of(&self.request.headers).takes(coding))
+            }),
+        }
+    }
+
+    /// The flight of the whole page that brings a range no later than the origin would if it were asked for it: as much of
+    /// it has arrived, or the origin ignores ranges.
+    fn flight_with(&self, key: &[u8]) -> Option<Arc<Flight>> {
+        let flight = self.site.flights.under_way(key)?;
+        let (fetched, arrived) = flight.so_far()?;
+        let begins_by_now =
+            || match range::select(&self.request.headers, fetched.status, &fetched.headers, fetched.bytes?) {
+                Selected::One(range) => (range.start <= arrived).then_some(()),
+                _ => None,
+            };
+        (flight.ignores_ranges() || begins_by_now().is_some()).then_some(flight)
     }
 
     /// Joins the flight of `key`, or begins it and has it led by a task of its own, which tells what only its client may
@@ -330,17 +367,32 @@ impl Visit {
         {
             headers.insert(AGE, policy.age_seconds(now).into());
         }
-        if asked.conditional
-            && validate::evaluate(&self.request.headers, fetched.status, &headers) == Precondition::NotModified
-        {
-            let headers = validate::not_modified(&headers);
-            return answer::respond(StatusCode::NOT_MODIFIED, headers, PageBody::empty());
+        if asked.conditional {
+            match validate::evaluate(&self.request.headers, fetched.status, &headers) {
+                Precondition::Proceed => {}
+                Precondition::NotModified => {
+                    let headers = validate::not_modified(&headers);
+                    return answer::respond(StatusCode::NOT_MODIFIED, headers, PageBody::empty());
+                }
+                Precondition::Failed => return answer::precondition_failed(),
+            }
         }
         if asked.head {
             if let Some(bytes) = fetched.bytes {
                 headers.insert(CONTENT_LENGTH, bytes.into());
             }
             return answer::respond(fetched.status, headers, PageBody::empty());
+        }
+        if let Some(bytes) = fetched.bytes
+            && asked.range
+        {
+            match range::select(&self.request.headers, fetched.status, &headers, bytes) {
+                Selected::One(range) => {
+                    return answer::of_range(headers, &range, bytes, PageBody::flight_range(reader, &range));
+                }
+                Selected::Unsatisfiable => return answer::unsatisfiable(bytes),
+                Selected::Whole | Selected::Many(_) => {}
+            }
         }
         answer::respond(fetched.status, headers, PageBody::flight(reader, fetched.bytes))
     }

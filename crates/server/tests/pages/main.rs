@@ -15,5 +15,6 @@ mod origin;
 mod parts;
 mod programs;
 mod purge;
+mod ranges;
 mod slow;
 mod tls;

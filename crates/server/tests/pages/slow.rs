@@ -225,7 +225,7 @@ fn until_closed(mut stream: &TcpStream) -> Vec<u8> {
 
 /// The next frame: its kind, its flags, its stream, its payload.
 #[track_caller]
-fn next_frame(mut stream: &TcpStream) -> (u8, u8, u32, Vec<u8>) {
+pub(crate) fn next_frame(mut stream: &TcpStream) -> (u8, u8, u32, Vec<u8>) {
     let mut head = [0; 9];
     stream.read_exact(&mut head).expect("a frame");
     let [a, b, c, kind, flags, stream_id @ ..] = head;
