@@ -1,5 +1,6 @@
 //! Bodies on their way: a request's to an origin, and an answer's from it.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -175,12 +176,15 @@ impl Body for RequestBody {
     }
 }
 
+/// So much of an answer's body is looked at before its head goes anywhere, and at most one piece more.
+const BEGIN_BYTES: u64 = 16 * 1024;
+
 /// An answer's body. It fails when it is not whole or pauses for too long; after its end the connection is idle again.
 #[derive(Debug)]
 pub struct OriginBody {
     body: Incoming,
     /// What was there when the answer was looked at ([`OriginBody::begin`]).
-    first: Option<Frame<Bytes>>,
+    begin: VecDeque<Frame<Bytes>>,
     returning: Option<Returning>,
     ticks: Arc<Ticks>,
     pause_max: Duration,
@@ -196,34 +200,36 @@ impl OriginBody {
         pause_max: Duration,
     ) -> OriginBody {
         let ticks = Arc::clone(ticks);
-        let mut body = OriginBody { body, first: None, returning, ticks, pause_max, deadline: None };
+        let mut body = OriginBody { body, begin: VecDeque::new(), returning, ticks, pause_max, deadline: None };
         body.give_back_at_end();
         body
     }
 
-    /// Looks at what has come of it together with the head, and waits for nothing: an answer whose body is broken from its
-    /// first byte is none, and nobody has been told anything of it yet.
+    /// Looks at what has come of it together with the head, up to [`BEGIN_BYTES`], and waits for nothing: an answer whose
+    /// body turns out to be broken by then is none, and nobody has been told anything of it yet.
     pub(super) async fn begin(&mut self) -> Result<(), hyper::Error> {
-        for is_second_look in [false, true] {
-            if self.body.is_end_stream() {
-                break;
-            }
+        let mut has_waited = false;
+        while !self.body.is_end_stream() && self.begin_bytes() < BEGIN_BYTES {
             match poll_fn(|cx| Poll::Ready(Pin::new(&mut self.body).poll_frame(cx))).await {
-                Poll::Ready(frame) => {
-                    self.first = frame.transpose()?;
-                    self.give_back_at_end();
-                    break;
+                Poll::Ready(Some(frame)) => {
+                    self.begin.push_back(frame?);
+                    has_waited = false;
                 }
+                Poll::Ready(None) => break,
                 // The connection reads on when it is asked to, in a task of this thread.
-                Poll::Pending if !is_second_look => tokio::task::yield_now().await,
-                Poll::Pending => {}
+                Poll::Pending if !has_waited => {
+                    has_waited = true;
+                    tokio::task::yield_now().await;
+                }
+                Poll::Pending => break,
             }
         }
+        self.give_back_at_end();
         Ok(())
     }
 
-    fn first_bytes(&self) -> u64 {
-        self.first.as_ref().and_then(Frame::data_ref).map_or(0, |data| data.len() as u64)
+    fn begin_bytes(&self) -> u64 {
+        self.begin.iter().filter_map(Frame::data_ref).map(|data| data.len() as u64).sum()
     }
 
     /// Bytes of the whole body, where the head says so. Asked before any of it is taken.
@@ -246,8 +252,8 @@ impl Body for OriginBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, FetchError>>> {
         let this = self.get_mut();
-        if let Some(first) = this.first.take() {
-            return Poll::Ready(Some(Ok(first)));
+        if let Some(frame) = this.begin.pop_front() {
+            return Poll::Ready(Some(Ok(frame)));
         }
         let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
             let deadline = this.deadline.get_or_insert_with(|| Deadline::after(&this.ticks, this.pause_max));
@@ -273,12 +279,12 @@ impl Body for OriginBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.first.is_none() && self.body.is_end_stream()
+        self.begin.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        let (rest, first) = (self.body.size_hint(), self.first_bytes());
-        rest.exact().map_or(rest, |rest| SizeHint::with_exact(rest + first))
+        let rest = self.body.size_hint();
+        rest.exact().map_or(rest, |rest| SizeHint::with_exact(rest + self.begin_bytes()))
     }
 }
 

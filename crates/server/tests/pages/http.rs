@@ -122,6 +122,16 @@ impl Http {
         reply
     }
 
+    /// Asks for what its origin breaks off: that is a 502, or an answer that breaks off as well. Which of both is the
+    /// kernel's business: whether the end is there as early as the beginning.
+    #[track_caller]
+    pub(crate) fn expect_cut_short(&mut self, target: &str) {
+        self.send(request("GET", target, &[]));
+        let head = self.head_of_reply();
+        let body = self.try_body(&head);
+        assert!(matches!((head.status, &body), (502, Some(_)) | (200, None)), "{target}: {head:?} {body:?}");
+    }
+
     /// The body that belongs to a head; `None` when it breaks off.
     pub(crate) fn try_body(&mut self, reply: &Reply) -> Option<Vec<u8>> {
         let mut body = Vec::new();
