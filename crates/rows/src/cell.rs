@@ -102,6 +102,8 @@ pub(crate) struct Column {
     pub(crate) nullable: bool,
     /// A row can be inserted without naming it.
     pub(crate) fills_itself: bool,
+    /// The database alone gives it its content, and refuses any other.
+    pub(crate) generated: bool,
     /// The collation, if it takes different texts as equal.
     pub(crate) folds: Option<String>,
 }
@@ -191,7 +193,7 @@ mod tests {
     use super::*;
 
     fn column(kind: Kind) -> Column {
-        Column { name: "c".to_owned(), kind, nullable: false, fills_itself: false, folds: None }
+        Column { name: "c".to_owned(), kind, nullable: false, fills_itself: false, generated: false, folds: None }
     }
 
     fn cell(kind: Kind, field: &[u8]) -> Result<Cell, String> {

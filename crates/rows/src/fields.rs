@@ -169,7 +169,14 @@ mod tests {
         let text = Kind::Text { chars_max: None, bytes_max: None, padded: false, zero_bytes: false, any_bytes: false };
         let columns: Vec<Column> = [("name", text), ("age", Kind::signed(32))]
             .into_iter()
-            .map(|(name, kind)| Column { name: name.into(), kind, nullable: true, fills_itself: true, folds: None })
+            .map(|(name, kind)| Column {
+                name: name.into(),
+                kind,
+                nullable: true,
+                fills_itself: true,
+                generated: false,
+                folds: None,
+            })
             .collect();
         assert_eq!(from_json(&columns, br#"{"age":7,"name":"Ada"}"#), Ok(vec![field("Ada"), field("7")]));
         assert_eq!(from_json(&columns, br#"{"age":7}"#), Ok(vec![None, field("7")]));

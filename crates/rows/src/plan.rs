@@ -124,6 +124,9 @@ struct Change<'a> {
 impl Change<'_> {
     fn make(&mut self, slot: &mut Slot, op: &Op) -> Result<Done, Error> {
         let live = slot.row.as_ref().filter(|row| !row.expired(self.now));
+        if let Some(why) = self.layout.unwritable.as_ref().filter(|_| !matches!(op, Op::Delete { .. })) {
+            return Err(Error::Row(format!("no row can be written: {why}")));
+        }
         match op {
             Op::Store { mode, compare, flags, expiry, value, vivify, .. } => {
                 let extends = matches!(mode, Mode::Append | Mode::Prepend);
@@ -265,8 +268,14 @@ mod tests {
     fn layout() -> Layout {
         let text =
             || Kind::Text { chars_max: Some(8), bytes_max: None, padded: false, zero_bytes: false, any_bytes: false };
-        let column =
-            |name: &str, kind| Column { name: name.into(), kind, nullable: false, fills_itself: true, folds: None };
+        let column = |name: &str, kind| Column {
+            name: name.into(),
+            kind,
+            nullable: false,
+            fills_itself: true,
+            generated: false,
+            folds: None,
+        };
         let columns = vec![
             column("id", text()),
             column("name", text()),

@@ -28,6 +28,9 @@ pub struct Settings {
     pub cas: Option<String>,
     /// The column that holds the second, since 1970, in which a row expires.
     pub expiry: Option<String>,
+    /// Whether rows are stored, counted or touched, and not only read and deleted: columns that the database generates are then not
+    /// mapped.
+    pub writes: bool,
     /// How several value columns become one value.
     pub format: Format,
     /// What stands between several columns, in keys too: one ASCII character, except between value columns in [`Format::Plain`].
@@ -106,6 +109,7 @@ impl Settings {
             flags: None,
             cas: None,
             expiry: None,
+            writes: true,
             format: Format::Joined,
             separator: "|".to_owned(),
             readers: 2,

@@ -187,7 +187,8 @@ impl Link for MysqlLink {
                     .exec(
                         "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_MAXIMUM_LENGTH, CHARACTER_OCTET_LENGTH, \
                      IS_NULLABLE = 'YES', COLUMN_DEFAULT IS NOT NULL OR EXTRA LIKE '%auto_increment%' OR \
-                     EXTRA LIKE '%GENERATED%', COLLATION_NAME FROM information_schema.COLUMNS \
+                     EXTRA LIKE '%GENERATED%', EXTRA LIKE '%GENERATED%' AND EXTRA NOT LIKE '%DEFAULT_GENERATED%', \
+                     COLLATION_NAME FROM information_schema.COLUMNS \
                      WHERE TABLE_SCHEMA = ? AND TABLE_NAME = ? ORDER BY ORDINAL_POSITION",
                         (&schema, &table),
                     )
@@ -336,9 +337,11 @@ pub(crate) fn cell(value: Value) -> Cell {
     }
 }
 
-type ColumnRow = (String, String, String, Option<u64>, Option<u64>, bool, bool, Option<String>);
+type ColumnRow = (String, String, String, Option<u64>, Option<u64>, bool, bool, bool, Option<String>);
 
-fn column((name, data_type, column_type, chars, bytes, nullable, fills_itself, collation): ColumnRow) -> Column {
+fn column(
+    (name, data_type, column_type, chars, bytes, nullable, fills_itself, generated, collation): ColumnRow,
+) -> Column {
     let unsigned = column_type.contains("unsigned");
     let integer = |bits| if unsigned { Kind::unsigned(bits) } else { Kind::signed(bits) };
     let text =
@@ -359,7 +362,7 @@ fn column((name, data_type, column_type, chars, bytes, nullable, fills_itself, c
         other => Kind::Other(other.to_owned()),
     };
     let folds = collation.filter(|collation| !collation.ends_with("_bin") && collation != "binary");
-    Column { name, kind, nullable, fills_itself, folds }
+    Column { name, kind, nullable, fills_itself, generated, folds }
 }
 
 /// What an error means to whoever wrote.

@@ -358,9 +358,11 @@ impl Link for PostgresLink {
         let client = &self.client;
         let table: [&(dyn ToSql + Sync); 1] = [&table];
         let (columns, indexes) = self.budget.within(async {
+            // Before version 12 nothing was generated, and there was no word for it.
             let columns = client.query(
                 "SELECT a.attname::text, t.typname::text, a.atttypmod, a.attnotnull, \
-                 a.atthasdef OR a.attidentity <> '', c.collname::text, coalesce(c.collisdeterministic, true) \
+                 a.atthasdef OR a.attidentity <> '', c.collname::text, coalesce(c.collisdeterministic, true), \
+                 a.attidentity = 'a' OR coalesce(to_jsonb(a) ->> 'attgenerated', '') <> '' \
                  FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_collation c ON c.oid = a.attcollation \
                  WHERE a.attrelid = to_regclass($1::text) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
                 &table,
@@ -495,6 +497,7 @@ fn describe_column(row: &tokio_postgres::Row) -> Result<Column, tokio_postgres::
         },
         nullable: !row.try_get::<_, bool>(3)?,
         fills_itself: row.try_get(4)?,
+        generated: row.try_get(7)?,
         folds: collation.filter(|_| !row.try_get(6).unwrap_or(true)),
     })
 }

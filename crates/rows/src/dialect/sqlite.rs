@@ -215,6 +215,8 @@ impl SqliteLink {
                 kind: kind(&declared),
                 nullable: !not_null && key == 0,
                 fills_itself: has_default || hidden != 0 || row_id,
+                // 2 is a virtual column, 3 a stored one.
+                generated: hidden >= 2,
                 folds: None,
                 name,
             });

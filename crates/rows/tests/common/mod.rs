@@ -11,6 +11,9 @@ use nuthatch_rows::{Change, Clock, Commit, Database, Done, Error, Format, Item, 
 use nuthatch_testkit::dice::Dice;
 use nuthatch_testkit::model::{Compare, Counted, Model, Store, Stored};
 
+mod described;
+pub(crate) use described::*;
+
 /// One database and how its tables are written.
 pub(crate) struct World {
     /// Where it is.
@@ -439,40 +442,6 @@ pub(crate) fn several_columns_are_one_value_and_one_key(world: &World) {
     assert_eq!(value(&table, b"x|1").as_deref(), Some(r#"{"a":null,"b":null,"c":4}"#));
 }
 
-/// A mapping that does not fit its table says why, in one sentence, before anything is asked of it.
-pub(crate) fn a_mapping_that_does_not_fit_is_one_sentence(world: &World) {
-    let settings = world.full();
-    let name = settings.table.clone();
-    let sentence = |change: &dyn Fn(&mut Settings)| {
-        let mut settings = settings.clone();
-        change(&mut settings);
-        match Table::open_checked(settings, Hand::new().clock()) {
-            Err(Error::Mapping(sentence)) => sentence,
-            other => panic!("{other:?}"),
-        }
-    };
-    assert_eq!(
-        sentence(&|settings| settings.value = vec!["bodyy".into()]),
-        format!("table {name}: value column bodyy does not exist, only id, body, flags, cas, expires")
-    );
-    assert_eq!(
-        sentence(&|settings| settings.flags = Some("id".into())),
-        format!("table {name}: column id is mapped twice")
-    );
-    let wrong = sentence(&|settings| {
-        settings.value = vec!["cas".into()];
-        settings.cas = Some("body".into());
-    });
-    assert_eq!(wrong, format!("table {name}: cas column body holds bytes, expected whole numbers of 64 bits"));
-    assert_eq!(
-        sentence(&|settings| {
-            settings.key = vec!["flags".into()];
-            settings.flags = None;
-        }),
-        format!("table {name}: expected a unique index on flags, which has none")
-    );
-}
-
 /// What a column cannot hold is refused with a sentence, never cut.
 pub(crate) fn what_does_not_fit_is_refused_and_not_cut(world: &World) {
     let name = world.fresh();
@@ -665,6 +634,7 @@ macro_rules! for_every_database {
             nothing_sent_becomes_sql
             several_columns_are_one_value_and_one_key
             a_mapping_that_does_not_fit_is_one_sentence
+            a_generated_column_is_read_and_never_written
             what_does_not_fit_is_refused_and_not_cut
             ranges_are_read_in_the_order_of_the_key
             expired_rows_are_reaped_and_a_flush_empties

@@ -47,6 +47,11 @@ impl Policy {
     /// The words of the key `policy`.
     pub(super) const NAMES: &[&str] = &["caching", "table", "memory", "disabled"];
 
+    /// Whether commands go to the backend.
+    fn asks_backend(self) -> bool {
+        matches!(self, Policy::Caching | Policy::Table)
+    }
+
     pub(super) fn named(word: &str) -> Policy {
         match word {
             "table" => Policy::Table,
@@ -107,7 +112,7 @@ impl PoolSettings {
 
     /// Whether any command goes to the backend.
     pub fn asks_backend(&self) -> bool {
-        Act::ALL.iter().any(|act| matches!(self.policy_of(*act), Policy::Caching | Policy::Table))
+        Act::ALL.iter().any(|act| self.policy_of(*act).asks_backend())
     }
 }
 
@@ -409,9 +414,16 @@ fn own_name() -> String {
 }
 
 impl Draft {
-    /// The tables, each checked by itself.
+    /// The tables, each checked by itself, and whether its pool writes it.
     pub(super) fn finish_tables(&self) -> Result<Vec<TableSettings>, Problem> {
-        self.tables.iter().map(TableDraft::finish).collect()
+        let finish = |table: &TableDraft| {
+            let mut table = table.finish()?;
+            let pool = self.pools.iter().find(|draft| draft.pool.backend.as_ref() == Some(&table.rows.name));
+            // One that no pool has may get any.
+            table.rows.writes = pool.is_none_or(|draft| draft.pool.policy_of(Act::Set).asks_backend());
+            Ok(table)
+        };
+        self.tables.iter().map(finish).collect()
     }
 
     /// Whether `name` is a table's.

@@ -40,8 +40,25 @@ fn a_table_is_read_with_everything_that_can_be_said_of_it() {
     assert_eq!((rows.format, rows.separator.as_str()), (Format::Json, ";"));
     assert_eq!(rows.commit, Commit::Relaxed(Duration::from_millis(50)));
     assert_eq!(rows.reap, Some(Duration::from_secs(60)));
+    assert!(rows.writes);
     let pool = &settings.pools[0];
     assert_eq!((pool.policy, pool.ttl_max_seconds), (Policy::Table, 0), "no copies, whatever their life would be");
+}
+
+#[test]
+fn a_table_is_written_unless_the_policy_of_its_pool_keeps_writes_from_it() {
+    for (line, writes) in [
+        ("", true),
+        ("policy = \"table\"", true),
+        ("policy_delete = \"disabled\"", true),
+        ("policy = \"disabled\"", false),
+        ("policy_set = \"disabled\"", false),
+        ("policy_set = \"memory\"", false),
+    ] {
+        let table = "[table.a]\nurl = \"sqlite:///a.db\"\nkey = \"k\"\nvalue = \"v\"\n";
+        let text = format!("[pool.one]\nbackend = \"a\"\n{line}\n{table}");
+        assert_eq!(File::new("writes", &text).load(&[]).tables[0].rows.writes, writes, "{line}");
+    }
 }
 
 #[test]
