@@ -77,6 +77,25 @@ impl Attached {
         self.link.as_deref_mut().ok_or_else(|| Error::Unreachable(format!("{}: no connection", self.shared.place())))
     }
 
+    /// The same, with the mapping that it knows.
+    pub(crate) async fn mapped(&mut self) -> Result<(&mut (dyn Link + 'static), Arc<Layout>), Error> {
+        self.link().await?;
+        match (&mut self.link, &self.layout) {
+            (Some(link), Some(layout)) => Ok((&mut **link, Arc::clone(layout))),
+            _ => Err(Error::Unreachable(format!("{}: it was not seen yet", self.shared.place()))),
+        }
+    }
+
+    /// Whether the table is another than it was when it refused what was just asked: what was refused may then be asked again, where
+    /// nothing of it has happened. Not within a transaction that the database has given up.
+    pub(crate) async fn altered(&mut self) -> bool {
+        self.shared.layout.doubt();
+        let before = self.layout.clone();
+        let looked = self.look_again().await.is_ok();
+        let same = before.zip(self.layout.as_ref()).is_some_and(|(before, now)| Arc::ptr_eq(&before, now));
+        looked && !same
+    }
+
     /// Takes the table as it is now, where there was a doubt or another connection saw that it is another.
     async fn look_again(&mut self) -> Result<(), Error> {
         let Some(link) = &mut self.link else { return Ok(()) };

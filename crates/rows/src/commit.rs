@@ -42,23 +42,25 @@ struct Open {
     changes: u64,
 }
 
-/// How an attempt failed, and whether it may have happened all the same.
-struct Failed {
-    fault: Fault,
-    perhaps: bool,
+/// How an attempt failed.
+enum Failed {
+    /// Some of it does not fit the table as it was seen, and nothing of it was done: the table may be another by now.
+    Misfit,
+    /// And whether it may have happened all the same.
+    Fault { fault: Fault, perhaps: bool },
 }
 
 impl Failed {
     /// What was asked would have been the end of the transaction.
     fn at_the_end(fault: Fault) -> Failed {
         let perhaps = matches!(fault, Fault::Lost(_) | Fault::Overdue(_));
-        Failed { fault, perhaps }
+        Failed::Fault { fault, perhaps }
     }
 }
 
 impl From<Fault> for Failed {
     fn from(fault: Fault) -> Failed {
-        Failed { fault, perhaps: false }
+        Failed::Fault { fault, perhaps: false }
     }
 }
 
@@ -102,37 +104,41 @@ impl Committer {
         finished: &mut Vec<Finished>,
     ) -> Option<(Vec<Pending>, Vec<Pending>)> {
         let mut tries = 0;
+        let mut misfits = Misfits::of(&self.shared);
         let error = loop {
             tries += 1;
-            let failed = match self.attempt(&changes).await {
+            let (fault, perhaps) = match self.attempt(&changes, misfits).await {
                 Ok(Ok(answers)) => {
                     for (change, answer) in changes.into_iter().zip(answers) {
                         self.shared.counters.failed.add(answer.is_err().into());
-                        if answer.is_err() {
-                            self.shared.layout.doubt();
-                        }
                         finished.push((change.answer, answer));
                     }
                     return None;
                 }
-                Ok(Err(failed)) => failed,
+                Ok(Err(Failed::Misfit)) => {
+                    // Those that still do not fit are told so the next time.
+                    self.attached.altered().await;
+                    misfits = Misfits::Refuse;
+                    continue;
+                }
+                Ok(Err(Failed::Fault { fault, perhaps })) => (fault, perhaps),
                 Err(away) => break away,
             };
-            let lost = matches!(failed.fault, Fault::Lost(_) | Fault::Overdue(_) | Fault::Unready(_));
+            let lost = matches!(fault, Fault::Lost(_) | Fault::Overdue(_) | Fault::Unready(_));
             if lost {
                 self.open_lost();
             }
-            if failed.perhaps {
+            if perhaps {
                 self.shared.watchers.disown(changes.iter().map(|change| change.op.key()));
-                let error = self.attached.fault(failed.fault);
+                let error = self.attached.fault(fault);
                 break Error::Unknown(format!("whether it was written is not known: {error}"));
             }
             let may_repeat = tries < TRIES && Instant::now() < deadline;
-            match failed.fault {
+            match fault {
                 Fault::Conflict(_) | Fault::Lost(_) if may_repeat => {
                     self.shared.counters.retries.add(1);
                     if lost {
-                        self.attached.fault(failed.fault);
+                        self.attached.fault(fault);
                     }
                 }
                 Fault::Row(_) | Fault::Conflict(_) if changes.len() > 1 => {
@@ -140,6 +146,9 @@ impl Committer {
                     let mut first = changes;
                     let second = first.split_off(first.len() / 2);
                     return Some((first, second));
+                }
+                Fault::Row(_) | Fault::Refused(_) if may_repeat && self.attached.altered().await => {
+                    self.shared.counters.retries.add(1);
                 }
                 fault => break self.attached.fault(fault),
             }
@@ -150,19 +159,20 @@ impl Committer {
     }
 
     /// One transaction. Outside: no connection. Inside: why the transaction failed.
-    async fn attempt(&mut self, changes: &[Pending]) -> Result<Result<Vec<Result<Done, Error>>, Failed>, Error> {
+    async fn attempt(
+        &mut self,
+        changes: &[Pending],
+        misfits: Misfits,
+    ) -> Result<Result<Vec<Result<Done, Error>>, Failed>, Error> {
         let now = (self.shared.clock)();
         let relaxed = match self.shared.settings.commit {
             Commit::Durable => None,
             Commit::Relaxed(within) => Some(within),
         };
-        let link = self.attached.link().await?;
-        let Some(layout) = self.shared.layout.get() else {
-            return Err(Error::Unreachable(format!("{}: it was not seen yet", self.shared.place())));
-        };
+        let (link, layout) = self.attached.mapped().await?;
         let ops: Vec<&Op> = changes.iter().map(|change| &change.op).collect();
         if relaxed.is_none() && self.shared.dialect.upserts(&layout) && blind(ops.iter().copied(), now) {
-            let written = upsert(&self.shared, link, &layout, &ops, now).await;
+            let written = upsert(&self.shared, link, &layout, &ops, now, misfits).await;
             return Ok(written.map(|plan| plan.answers));
         }
         if self.open.is_none()
@@ -176,21 +186,22 @@ impl Committer {
             self.undo().await;
             return Ok(Err(fault.into()));
         }
-        let plan = match transact(&self.shared, link, &layout, &ops, now).await {
+        let plan = match transact(&self.shared, link, &layout, &ops, now, misfits).await {
             Ok(plan) => plan,
-            Err(fault) => {
+            Err(failed) => {
                 // What was answered before in the same transaction stays, unless the database has undone all of it.
-                let may_keep = self.open.is_some() && matches!(fault, Fault::Row(_));
+                let small = matches!(failed, Failed::Misfit | Failed::Fault { fault: Fault::Row(_), .. });
+                let may_keep = self.open.is_some() && small;
                 if !(may_keep && link.back_to_mark().await.is_ok()) {
                     self.undo().await;
                 }
-                return Ok(Err(fault.into()));
+                return Ok(Err(failed));
             }
         };
         match relaxed {
             None => {
                 if let Err(failed) = link.commit().await.map_err(Failed::at_the_end) {
-                    if !failed.perhaps {
+                    if matches!(failed, Failed::Fault { perhaps: false, .. }) {
                         self.undo().await;
                     }
                     return Ok(Err(failed));
@@ -244,14 +255,43 @@ impl Committer {
     }
 }
 
+/// What becomes of changes that do not fit the table as it was seen.
+#[derive(Clone, Copy)]
+enum Misfits {
+    /// All is left alone, since the table may be another by now.
+    Doubt,
+    /// They are refused, and the others made.
+    Refuse,
+}
+
+impl Misfits {
+    fn of(shared: &Shared) -> Misfits {
+        if shared.layout.may_doubt() { Misfits::Doubt } else { Misfits::Refuse }
+    }
+
+    fn judge(self, plan: Plan) -> Result<Plan, Failed> {
+        match self {
+            Misfits::Doubt if plan.answers.iter().any(Result::is_err) => Err(Failed::Misfit),
+            _ => Ok(plan),
+        }
+    }
+}
+
 fn count_commit(shared: &Shared, changes: u64) {
     shared.counters.commits.add(1);
     shared.counters.changes_committed.add(changes);
 }
 
 /// A whole transaction, in one statement, of changes that come to the same whatever is in the table.
-async fn upsert(shared: &Shared, link: &mut dyn Link, layout: &Layout, ops: &[&Op], now: i64) -> Result<Plan, Failed> {
-    let mut plan = Plan::new(layout, ops.iter().copied(), Vec::new(), now, &shared.stamps);
+async fn upsert(
+    shared: &Shared,
+    link: &mut dyn Link,
+    layout: &Layout,
+    ops: &[&Op],
+    now: i64,
+    misfits: Misfits,
+) -> Result<Plan, Failed> {
+    let mut plan = misfits.judge(Plan::new(layout, ops.iter().copied(), Vec::new(), now, &shared.stamps))?;
     // In one order, so that two connections lock the same rows in the same order.
     plan.insert.sort_unstable_by(|a, b| a.key.cmp(&b.key));
     note_own(shared, layout, &plan);
@@ -263,14 +303,21 @@ async fn upsert(shared: &Shared, link: &mut dyn Link, layout: &Layout, ops: &[&O
 }
 
 /// All of a transaction but its beginning and its end.
-async fn transact(shared: &Shared, link: &mut dyn Link, layout: &Layout, ops: &[&Op], now: i64) -> Result<Plan, Fault> {
+async fn transact(
+    shared: &Shared,
+    link: &mut dyn Link,
+    layout: &Layout,
+    ops: &[&Op],
+    now: i64,
+    misfits: Misfits,
+) -> Result<Plan, Failed> {
     let mut keys: Vec<&[u8]> = ops.iter().map(|op| op.key()).collect();
     // In one order, so that two connections lock the same rows in the same order.
     keys.sort_unstable();
     keys.dedup();
     let cells: Vec<_> = keys.into_iter().filter_map(|key| layout.key_cells(key).ok()).collect();
     let found = if cells.is_empty() { Vec::new() } else { link.read(&cells, true).await? };
-    let plan = Plan::new(layout, ops.iter().copied(), found, now, &shared.stamps);
+    let plan = misfits.judge(Plan::new(layout, ops.iter().copied(), found, now, &shared.stamps))?;
     note_own(shared, layout, &plan);
     if !plan.delete.is_empty() {
         link.delete(&plan.delete).await?;

@@ -78,11 +78,8 @@ async fn read(
     let (layout, rows) = again(shared, attached, |layout| {
         // A key that no row can have is not there.
         let cells: Vec<_> = keys.iter().filter_map(|key| layout.key_cells(key).ok()).collect();
-        if cells.len() < keys.len() {
-            shared.layout.doubt();
-        }
-        shared.counters.lookups.add(u64::from(!cells.is_empty()));
-        Ok(Look::Keys(cells))
+        let all_fit = cells.len() == keys.len();
+        Ok(Look { what: What::Keys(cells), all_fit })
     })
     .await?;
     let now = (shared.clock)();
@@ -109,41 +106,63 @@ async fn range(shared: &Shared, attached: &mut Attached, range: &Range) -> Resul
             }
         };
         let (from, to) = (bound(&range.from)?, bound(&range.to)?);
-        Ok(Look::Range(Bounds { from, to, limit: range.limit, now: (shared.clock)() }))
+        let what = What::Range(Bounds { from, to, limit: range.limit, now: (shared.clock)() });
+        Ok(Look { what, all_fit: true })
     })
     .await?;
     Ok(rows.iter().map(|row| (layout.key_bytes(&row.key), item(&layout, row))).collect())
 }
 
 /// What is looked for, as the table has it.
-enum Look {
+struct Look {
+    what: What,
+    /// Nothing that was asked for is left out for what the table is.
+    all_fit: bool,
+}
+
+enum What {
     Keys(Vec<Vec<Cell>>),
     Range(Bounds),
 }
 
-/// Reads, and once more on a new connection when the old one turns out to be lost.
+/// Reads, and once more on a new connection when the old one turns out to be lost, or when the table turns out to be another than
+/// what was asked for did not fit.
 async fn again(
     shared: &Shared,
     attached: &mut Attached,
     look: impl Fn(&Layout) -> Result<Look, Error>,
 ) -> Result<(Arc<Layout>, Vec<Row>), Error> {
     let began = Instant::now();
+    let mut looked = false;
     loop {
-        let link = attached.link().await?;
-        let Some(layout) = shared.layout.get() else {
-            return Err(Error::Unreachable(format!("{}: it was not seen yet", shared.place())));
-        };
-        let read = match look(&layout)? {
-            Look::Keys(keys) if keys.is_empty() => Ok(Vec::new()),
-            Look::Keys(keys) => link.read(&keys, false).await,
-            Look::Range(bounds) => link.range(&bounds).await,
+        let (_, layout) = attached.mapped().await?;
+        let look = look(&layout);
+        if !look.as_ref().is_ok_and(|look| look.all_fit)
+            && !std::mem::replace(&mut looked, true)
+            && attached.altered().await
+        {
+            continue;
+        }
+        let what = look?.what;
+        // It may have been lost while the table was looked at.
+        let Some(link) = attached.standing() else { continue };
+        let read = match what {
+            What::Keys(keys) if keys.is_empty() => Ok(Vec::new()),
+            What::Keys(keys) => {
+                shared.counters.lookups.add(1);
+                link.read(&keys, false).await
+            }
+            What::Range(bounds) => link.range(&bounds).await,
         };
         match read {
             Ok(rows) => return Ok((layout, rows)),
             Err(fault) => {
-                let (lost, conflict) = (matches!(fault, Fault::Lost(_)), matches!(fault, Fault::Conflict(_)));
+                let lost_or_conflict = matches!(fault, Fault::Lost(_) | Fault::Conflict(_));
+                let refused = matches!(fault, Fault::Row(_) | Fault::Refused(_));
                 let error = attached.fault(fault);
-                if !(lost || conflict) || began.elapsed() > shared.settings.timeout / 2 {
+                let in_time = began.elapsed() <= shared.settings.timeout / 2;
+                let refused = refused && in_time && !std::mem::replace(&mut looked, true);
+                if !(in_time && lost_or_conflict || refused && attached.altered().await) {
                     return Err(error);
                 }
             }

@@ -59,6 +59,11 @@ impl Seen {
         }
     }
 
+    /// Whether a refusal would have the table looked at: it was not for a while.
+    pub(crate) fn may_doubt(&self) -> bool {
+        self.doubted_at.lock().unwrap_or_else(PoisonError::into_inner).is_none_or(|at| at.elapsed() > DOUBTS_EVERY)
+    }
+
     /// Something was refused: the table is looked at before it is asked again.
     pub(crate) fn doubt(&self) {
         let mut at = self.doubted_at.lock().unwrap_or_else(PoisonError::into_inner);
@@ -251,4 +256,24 @@ counters! {
     heard,
     /// Times when changes by others may have been missed.
     gaps,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_is_refused_has_the_table_looked_at_once_in_a_while() {
+        let seen = Seen::default();
+        assert!(seen.may_doubt() && !seen.take_doubt());
+        seen.doubt();
+        seen.doubt();
+        assert!(seen.take_doubt() && !seen.take_doubt() && !seen.may_doubt());
+        seen.doubt();
+        assert!(!seen.take_doubt(), "it was looked at just now");
+        *seen.doubted_at.lock().unwrap() = Instant::now().checked_sub(DOUBTS_EVERY * 2);
+        assert!(seen.may_doubt());
+        seen.doubt();
+        assert!(seen.take_doubt());
+    }
 }

@@ -1,8 +1,8 @@
 //! What must hold on every database about what it says of a table's columns.
 
-use nuthatch_rows::{Done, Error, Op, Settings, Table};
+use nuthatch_rows::{Done, Error, Mode, Op, Settings, Table};
 
-use super::{Hand, World, apply, open, value, wait};
+use super::{Hand, World, apply, open, store, value, wait};
 
 /// A mapping that does not fit its table says why, in one sentence, before anything is asked of it.
 pub(crate) fn a_mapping_that_does_not_fit_is_one_sentence(world: &World) {
@@ -67,4 +67,34 @@ pub(crate) fn a_generated_column_is_read_and_never_written(world: &World) {
     }
     assert_eq!(apply(&table, Op::Delete { key: b"a".into(), compare: None }), Done::Deleted);
     assert_eq!(world.ask(&format!("SELECT COUNT(*) FROM {name}")), "0");
+}
+
+/// What was refused by the table as it was is asked once more of the table as it is.
+pub(crate) fn a_table_that_was_altered_is_another_for_the_first_request_that_did_not_fit(world: &World) {
+    let name = world.fresh();
+    let create = |width: u32| {
+        let bin = world.binary_collation();
+        format!("CREATE TABLE {name} (id VARCHAR({width}) {bin} NOT NULL PRIMARY KEY, body VARCHAR({width}))")
+    };
+    (world.sql)(&create(5));
+    // Each has seen the narrow table, and has been refused nothing yet.
+    let settings = world.settings(&name, &["id"], &["body"]);
+    let [writes, adds, reads, many] = [(); 4].map(|()| open(&settings));
+    let insert = format!("INSERT INTO {name} VALUES ('by sql', 'too long')");
+    for statement in [format!("DROP TABLE {name}"), create(20), insert] {
+        (world.sql)(&statement);
+    }
+    assert!(matches!(apply(&writes, Op::set(b"a long", b"long too")), Done::Stored { as_sent: true, .. }));
+    assert!(matches!(apply(&adds, store(b"b long", Mode::Add, b"long too")), Done::Stored { as_sent: true, .. }));
+    assert_eq!(value(&reads, b"by sql").as_deref(), Some("too long"));
+    // Those that come together keep their order, and what fits nothing is refused as the table is now.
+    let answers: Vec<_> = ["1", "as it was first", "last", "longer than even the wide table is"]
+        .map(|text| many.apply(Op::set(b"c", text.as_bytes())))
+        .into_iter()
+        .map(wait)
+        .collect();
+    assert!(answers[..3].iter().all(|answer| matches!(answer, Ok(Done::Stored { .. }))), "{answers:?}");
+    let why = answers[3].as_ref().unwrap_err().to_string();
+    assert_eq!(why, "value of \"c\" for table birds: column body holds up to 20 characters, not 34");
+    assert_eq!(value(&many, b"c").as_deref(), Some("last"));
 }

@@ -130,6 +130,31 @@ pub(crate) fn a_lane_whose_event_loop_ends_says_so(world: &World) {
     apply(&table, Op::set(b"a", b"3"));
 }
 
+/// A table that has become narrower refuses as a mapping does, not as the database, and one that has become wider takes what fits.
+pub(crate) fn a_lane_asks_a_table_that_was_altered_once_more(world: &World) {
+    let name = world.fresh();
+    let bin = world.binary_collation();
+    (world.sql)(&format!("CREATE TABLE {name} (id VARCHAR(20) {bin} NOT NULL PRIMARY KEY, body VARCHAR(20))"));
+    let settings = world.settings(&name, &["id"], &["body"]);
+    let [narrower, wider] = [(); 2].map(|()| open(&settings));
+    let alter = |width: u32| {
+        let column = if world.quote == '`' { "MODIFY body" } else { "ALTER COLUMN body TYPE" };
+        (world.sql)(&format!("ALTER TABLE {name} {column} VARCHAR({width})"));
+    };
+    event_loop().block_on(async {
+        let lane = narrower.lane().expect("a database over the network");
+        assert!(matches!(lane.apply(Op::set(b"a", b"first")).await, Ok(Done::Stored { .. })));
+        alter(5);
+        let why = "value of \"a\" for table birds: column body holds up to 5 characters, not 6".to_owned();
+        assert_eq!(lane.apply(Op::set(b"a", b"123456")).await, Err(Error::Client(why)));
+        alter(30);
+        let lane = wider.lane().expect("a database over the network");
+        let long = lane.apply(Op::set(b"a", b"longer than it was at first")).await;
+        assert!(matches!(long, Ok(Done::Stored { as_sent: true, .. })), "{long:?}");
+    });
+    assert_eq!(value(&narrower, b"a").as_deref(), Some("longer than it was at first"));
+}
+
 /// One test for each of the above.
 #[macro_export]
 macro_rules! for_databases_with_lanes {
@@ -144,6 +169,7 @@ macro_rules! for_databases_with_lanes {
             lanes_lose_nothing_and_keep_the_order_of_a_key
             a_lane_is_not_held_up_by_a_row_that_others_keep_locked
             a_lane_whose_event_loop_ends_says_so
+            a_lane_asks_a_table_that_was_altered_once_more
         }
     };
 }

@@ -635,6 +635,7 @@ macro_rules! for_every_database {
             several_columns_are_one_value_and_one_key
             a_mapping_that_does_not_fit_is_one_sentence
             a_generated_column_is_read_and_never_written
+            a_table_that_was_altered_is_another_for_the_first_request_that_did_not_fit
             what_does_not_fit_is_refused_and_not_cut
             ranges_are_read_in_the_order_of_the_key
             expired_rows_are_reaped_and_a_flush_empties
