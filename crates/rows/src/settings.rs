@@ -16,7 +16,7 @@ pub struct Settings {
     pub name: String,
     /// Where its database is.
     pub database: Database,
-    /// Its name, `schema.table` for one outside the database's default schema.
+    /// Its name, `schema.table` for one outside the database's default schema, or with a dot in its own name.
     pub table: String,
     /// The column, or columns, that hold the key.
     pub key: Vec<String>,

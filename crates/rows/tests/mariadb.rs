@@ -216,7 +216,9 @@ fn the_plugins_mappings_become_settings() {
          key_columns VARCHAR(250), value_columns VARCHAR(250), flags VARCHAR(250), cas_column VARCHAR(250), \
          expire_time_column VARCHAR(250), unique_idx_name_on_key VARCHAR(250)); \
          INSERT INTO containers VALUES ('aaa', 'test', 'demo_test', 'c1', 'c2', 'c3', 'c4', 'c5', 'PRIMARY'), \
-         ('desc t', 'shop', 't2', 'id', 'a|b', '0', '0', '0', 'PRIMARY'); \
+         ('desc t', 'shop', 't2', 'id', 'a|b', '0', '0', '0', 'PRIMARY'), \
+         ('dotted', 'test', 'a.b.c', 'id', 'v', '0', '0', '0', 'PRIMARY'); \
+         CREATE TABLE test.`a.b.c` (id VARCHAR(9) COLLATE utf8mb4_bin PRIMARY KEY, v TEXT); \
          CREATE TABLE cache_policies (policy_name VARCHAR(40) PRIMARY KEY, get_policy VARCHAR(20), \
          set_policy VARCHAR(20), delete_policy VARCHAR(20), flush_policy VARCHAR(20)); \
          INSERT INTO cache_policies VALUES ('cache_policy', 'innodb_only', 'innodb_only', 'innodb_only', 'disabled');",
@@ -235,9 +237,20 @@ fn the_plugins_mappings_become_settings() {
              value = [\"c2\"]\nflags = \"c3\"\ncas = \"c4\"\nexpiry = \"c5\"\n\n\
              [pool.desc_t]\nbackend = \"desc_t\"\npolicy = \"table\"\npolicy_flush = \"disabled\"\n\n\
              [table.desc_t]\nurl = \"mysql://root@localhost/shop?socket={socket}\"\ntable = \"t2\"\nkey = \"id\"\n\
-             value = [\"a\", \"b\"]\nformat = \"plain\"\n"
+             value = [\"a\", \"b\"]\nformat = \"plain\"\n\n\
+             [pool.dotted]\nbackend = \"dotted\"\npolicy = \"table\"\npolicy_flush = \"disabled\"\n\n\
+             [table.dotted]\nurl = \"mysql://root@localhost/test?socket={socket}\"\ntable = \"test.a.b.c\"\nkey = \"id\"\n\
+             value = [\"v\"]\n"
         )
     );
+    let world = World { url: server.url(), sql: Box::new(|_| String::new()), bytes: "LONGBLOB", quote: '`' };
+    let table = open(&world.settings("test.a.b.c", &["id"], &["v"]));
+    apply(&table, Op::set(b"k", b"1"));
+    assert_eq!((value(&table, b"k").as_deref(), server.sql("SELECT * FROM `a.b.c`").trim()), (Some("1"), "k\t1"));
+    server.sql("UPDATE innodb_memcache.containers SET db_schema = 'x.y' WHERE name = 'dotted'");
+    let why =
+        nuthatch_rows::import(&nuthatch_rows::Database::new(&server.url()).expect("a URL")).unwrap_err().to_string();
+    assert!(why.contains("expected no dot in db_schema \"x.y\" where db_table \"a.b.c\" has one"), "{why}");
     let missing = nuthatch_rows::Database::new(&WORLD.url).expect("a URL");
     let why = nuthatch_rows::import(&missing).unwrap_err().to_string();
     assert!(why.contains("innodb_memcache"), "{why}");

@@ -103,6 +103,14 @@ fn write(containers: &[Container], options: &Options, database: &Database) -> Re
     let mut names: Vec<(String, &str)> = Vec::new();
     let mut tables = String::new();
     for container in containers.iter().filter(mapped) {
+        if container.schema.contains('.') && container.table.contains('.') {
+            return Err(Error::Refused(format!(
+                "{database}: innodb_memcache.containers: {}: expected no dot in db_schema {} where db_table {} has one",
+                quoted(&container.name),
+                quoted(&container.schema),
+                quoted(&container.table)
+            )));
+        }
         let name = container.toml_name();
         if let Some((_, other)) = names.iter().find(|(there, _)| *there == name) {
             return Err(Error::Refused(format!(
@@ -179,6 +187,9 @@ impl Container {
                 }
             }
         }
+        // A dot ends the schema's name, and only the first one does.
+        let dotted = self.table.contains('.');
+        let table = if dotted { format!("{}.{}", self.schema, self.table) } else { self.table.clone() };
         let list = |names: &[String]| names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", ");
         let key = if self.key.len() == 1 { quoted(&self.key[0]) } else { format!("[{}]", list(&self.key)) };
         let _ = write!(
@@ -187,7 +198,7 @@ impl Container {
             quoted(name),
             quoted(get),
             quoted(&database.with_database(&self.schema)),
-            quoted(&self.table),
+            quoted(&table),
             list(&self.value),
         );
         for (key, column) in ["flags", "cas", "expiry"].iter().zip(&self.others) {
