@@ -73,6 +73,34 @@ fn every_operation_means_the_same_in_every_protocol() {
 }
 
 #[test]
+fn a_time_that_is_past_ends_an_item_in_every_protocol() {
+    let fleet = Fleet::start(1);
+    for protocol in PROTOCOLS {
+        block_on(async {
+            let client = Client::new(fleet.config(protocol)).unwrap();
+            for time in [-1, i32::MIN, 1_432_250_000] {
+                client.set(b"stored", b"value", 0, time).await.unwrap();
+                for key in [&b"touched"[..], b"taken"] {
+                    client.set(key, b"value", 0, 0).await.unwrap();
+                }
+                assert_eq!(client.touch(b"touched", time).await, Ok(true));
+                client.get_and_touch(b"taken", time, Want::VALUE).await.unwrap();
+                if protocol != Protocol::Text {
+                    let initial = Some((5, time));
+                    let counted = Write::Arith(Arith { key: b"counted", down: false, delta: 1, initial });
+                    let counted = client.write(counted).await;
+                    assert!(matches!(counted, Ok(Written::Number { value: 5, .. })), "{counted:?}");
+                }
+                for key in [&b"stored"[..], b"touched", b"taken", b"counted"] {
+                    let found = client.get(key, Want::VALUE).await;
+                    assert_eq!(found, Ok(None), "{protocol:?}, {time}: {}", key.escape_ascii());
+                }
+            }
+        });
+    }
+}
+
+#[test]
 fn what_a_protocol_lacks_is_said_before_anything_is_sent() {
     let fleet = Fleet::start(1);
     block_on(async {

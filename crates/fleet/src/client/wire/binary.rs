@@ -82,7 +82,7 @@ pub(super) fn get(
     let tag = Tag { opaque, cas: 0 };
     match touch {
         None => binary::keyed(out, Opcode::GetK, key, tag)?,
-        Some(exptime) => binary::touch(out, Opcode::GatK, key, exptime as u32, tag)?,
+        Some(exptime) => binary::touch(out, Opcode::GatK, key, time(exptime), tag)?,
     }
     keys.push(key);
     Ok(())
@@ -102,7 +102,7 @@ pub(super) fn write(out: &mut Vec<u8>, write: &Write<'_>, opaque: u32, quiet: bo
             };
             match verb {
                 Verb::Append | Verb::Prepend => binary::join(out, opcode, key, value, tag)?,
-                _ => binary::store(out, opcode, key, value, (flags, exptime as u32), tag)?,
+                _ => binary::store(out, opcode, key, value, (flags, time(exptime)), tag)?,
             }
         }
         Write::Delete { key, cas } => {
@@ -114,16 +114,25 @@ pub(super) fn write(out: &mut Vec<u8>, write: &Write<'_>, opaque: u32, quiet: bo
                 false => or_quiet(Opcode::Increment, Opcode::IncrementQ),
                 true => or_quiet(Opcode::Decrement, Opcode::DecrementQ),
             };
-            let initial = initial.map(|(initial, exptime)| (initial, exptime as u32));
+            let initial = initial.map(|(initial, exptime)| (initial, time(exptime)));
             binary::arith(out, opcode, key, delta, initial, Tag { opaque, cas: 0 })?;
         }
         // There is no quiet touch, and its quiet kin answers a hit with the value.
         Write::Touch { .. } if quiet => return unsupported("touch without an answer", "text or meta"),
         Write::Touch { key, exptime } => {
-            binary::touch(out, Opcode::Touch, key, exptime as u32, Tag { opaque, cas: 0 })?;
+            binary::touch(out, Opcode::Touch, key, time(exptime), Tag { opaque, cas: 0 })?;
         }
     }
     Ok(())
+}
+
+/// The first moment, in 1970, that is not counted from now.
+const LONG_PAST: u32 = 60 * 60 * 24 * 30 + 1;
+
+/// An expiry time as it is sent. This protocol's times have no sign: memcached takes a negative one for a moment in 2106 and
+/// keeps what the other protocols have it drop at once.
+fn time(exptime: i32) -> u32 {
+    u32::try_from(exptime).unwrap_or(LONG_PAST)
 }
 
 #[inline]
