@@ -524,7 +524,15 @@ impl Asking {
             Ok(Written::NotStored) => Ok(Outcome::NotStored),
             Ok(Written::Exists) => Ok(Outcome::Exists),
             Ok(Written::NotFound) => Ok(Outcome::NotFound),
-            Err(error) => said_no(&error).ok_or_else(|| refusal(&self.name, &error)),
+            Err(error) => {
+                let word = match op {
+                    Op::Store(_) => Word::Set,
+                    Op::Arith(_) => Word::Arith,
+                    Op::Delete { .. } => Word::Delete,
+                    _ => Word::Get,
+                };
+                said_no(word, &error).ok_or_else(|| refusal(&self.name, &error))
+            }
         }
     }
 
@@ -603,7 +611,7 @@ impl Asking {
         let flags = coded.as_deref().unwrap_or(flags);
         match self.client.meta(MetaRequest { word, key, flags, value }).await {
             Ok(answer) => Ok(Ok(answer)),
-            Err(error) => match said_no(&error) {
+            Err(error) => match said_no(word, &error) {
                 Some(outcome) => Ok(Err(outcome)),
                 None => Err(refusal(&self.name, &error)),
             },
@@ -623,18 +631,36 @@ fn cas_of(flags: &[u8]) -> Option<u64> {
     std::str::from_utf8(&token[1..]).ok()?.parse().ok().filter(|cas| *cas != 0)
 }
 
-/// What a server's refusal means, where memcached has a word for it.
-fn said_no(error: &Error) -> Option<Outcome> {
+/// What a server's refusal of a command that stores or counts means, where it is memcached's own: its line of the text
+/// protocol, or words that come with a status of the binary one.
+fn said_no(word: Word, error: &Error) -> Option<Outcome> {
     let Error::Refused { line, .. } = error else { return None };
-    let line = line.to_ascii_lowercase();
-    [("non-numeric", Outcome::NonNumeric), ("too large", Outcome::TooLarge), ("out of memory", Outcome::NoMemory)]
-        .into_iter()
-        .find_map(|(words, outcome)| line.contains(words).then_some(outcome))
+    let says = |whole: &str, words: &str| {
+        &**line == whole || !is_error_line(line) && line.to_ascii_lowercase().contains(words)
+    };
+    match word {
+        Word::Set if says("SERVER_ERROR object too large for cache", "too large") => Some(Outcome::TooLarge),
+        Word::Set if says("SERVER_ERROR out of memory storing object", "out of memory") => Some(Outcome::NoMemory),
+        Word::Arith if says("SERVER_ERROR out of memory", "out of memory") => Some(Outcome::NoMemory),
+        Word::Arith if says("CLIENT_ERROR cannot increment or decrement non-numeric value", "non-numeric") => {
+            Some(Outcome::NonNumeric)
+        }
+        _ => None,
+    }
+}
+
+/// Whether a text client may be answered `line`.
+fn is_error_line(line: &str) -> bool {
+    ["CLIENT_ERROR ", "SERVER_ERROR "].iter().any(|word| line.starts_with(word))
 }
 
 pub(super) fn refusal(name: &str, error: &Error) -> Refusal {
     let sentence = format_args!("{name}: {error}");
-    if error.is_failure() { Refusal::down(sentence) } else { Refusal::no(sentence) }
+    match error {
+        Error::Refused { line, .. } if is_error_line(line) => Refusal::said(line, sentence),
+        error if error.is_failure() => Refusal::down(sentence),
+        _ => Refusal::no(sentence),
+    }
 }
 
 /// Most protocols know 31 bits of a time.

@@ -330,17 +330,26 @@ pub struct MetaAnswer {
     pub value: Option<Bytes>,
 }
 
-/// Why a backend did not do what it was asked: the client is answered `SERVER_ERROR` and this sentence.
+/// Why a backend did not do what it was asked: the client is answered `SERVER_ERROR` and this sentence, or what the server
+/// behind it said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     sentence: Arc<str>,
+    /// What a text client is answered instead.
+    line: Option<Arc<str>>,
     is_down: bool,
 }
 
 impl Refusal {
     /// The backend answered, and said no.
     pub fn no(sentence: impl fmt::Display) -> Refusal {
-        Refusal { sentence: one_line(&sentence.to_string()), is_down: false }
+        Refusal { sentence: one_line(&sentence.to_string()), line: None, is_down: false }
+    }
+
+    /// A server said no in a `line` of the text protocol, `CLIENT_ERROR …` or `SERVER_ERROR …`, which text clients are
+    /// answered as it is: it may be the client that is to blame. The others are answered `sentence`.
+    pub fn said(line: &str, sentence: impl fmt::Display) -> Refusal {
+        Refusal { line: Some(one_line(line)), ..Refusal::no(sentence) }
     }
 
     /// The backend, or the part of it that was asked, is not there or did not answer in time. Copies whose life is over
@@ -352,6 +361,11 @@ impl Refusal {
     /// What was refused by whom, and why.
     pub fn sentence(&self) -> &str {
         &self.sentence
+    }
+
+    /// The line that a text client is answered if it is not `SERVER_ERROR` and the [sentence](Refusal::sentence).
+    pub fn line(&self) -> Option<&str> {
+        self.line.as_deref()
     }
 
     /// Whether it was made by [`Refusal::down`].
@@ -380,6 +394,7 @@ mod tests {
     #[test]
     fn a_refusal_is_one_line_whatever_a_server_said() {
         assert_eq!(Refusal::no("it said \"a\r\nb\"").sentence(), "it said \"a  b\"");
+        assert_eq!(Refusal::said("CLIENT_ERROR a\rb", "").line(), Some("CLIENT_ERROR a b"));
         assert!(Refusal::down("gone").is_down() && !Refusal::no("no").is_down());
     }
 }

@@ -193,8 +193,12 @@ fn bytes_of(item: &Item) -> usize {
 
 /// `SERVER_ERROR` and a sentence.
 pub(crate) fn push_refusal(out: &mut Output, refusal: &Refusal) {
-    out.bytes.extend_from_slice(b"SERVER_ERROR ");
-    out.bytes.extend_from_slice(refusal.sentence().as_bytes());
+    if let Some(line) = refusal.line() {
+        out.bytes.extend_from_slice(line.as_bytes());
+    } else {
+        out.bytes.extend_from_slice(b"SERVER_ERROR ");
+        out.bytes.extend_from_slice(refusal.sentence().as_bytes());
+    }
     out.bytes.extend_from_slice(reply::CRLF);
 }
 

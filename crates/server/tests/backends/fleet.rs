@@ -1,6 +1,8 @@
 //! A pool before a fleet of real memcached servers: in every protocol, as if the client spoke with memcached itself; one
 //! fetch for a hot key; a server that is away; changes by others, how long they go unseen.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use crate::common::{Client, PATIENCE, address, eventually, listener, settings, source};
@@ -98,6 +100,67 @@ fn every_command_reaches_the_server_of_its_key_in_each_protocol_of_the_fleet() {
         let told = client.read_until("END\r\n");
         for server in &servers {
             assert!(told.contains(&format!("shared:127.0.0.1:{}:state Up", server.port())), "{told}");
+        }
+    }
+}
+
+/// The port of a server that has one answer to everything.
+fn refusing(answer: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("it is bound").port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let mut answers = stream.try_clone().expect("a second handle");
+                let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+                while let Some(line) = lines.next() {
+                    // Values in this test are a line each.
+                    if line.split(' ').next().is_some_and(|word| STORES.contains(&word)) && lines.next().is_none() {
+                        return;
+                    }
+                    if answers.write_all(format!("{answer}\r\n").as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    port
+}
+
+const STORES: [&str; 5] = ["set", "add", "append", "cas", "ms"];
+
+#[test]
+fn what_a_server_refuses_is_refused_in_its_own_words_and_never_a_miss() {
+    for protocol in [Protocol::Text, Protocol::Meta] {
+        for line in
+            ["SERVER_ERROR 307 busy", "SERVER_ERROR out of memory", "SERVER_ERROR too large", "CLIENT_ERROR bad key"]
+        {
+            let server = start(before(&[refusing(line)], protocol, 5));
+            let mut client = Client::connect(&server);
+            for command in [
+                "get k",
+                "gets k",
+                "get k j",
+                "set k 0 0 1\r\nx",
+                "add k 0 0 1\r\nx",
+                "append k 0 0 1\r\nx",
+                "cas k 0 0 1 7\r\nx",
+                "delete k",
+                "touch k 5",
+                "gat 5 k",
+                "incr k 1",
+                "mg k v",
+                "mg k v t",
+                "ms k 1\r\nx",
+                "ms k 1 I\r\nx",
+                "md k",
+                "ma k",
+                "flush_all",
+            ] {
+                client.ask(format!("{command}\r\n"), format!("{line}\r\n"));
+            }
+            client.ask("set k 0 0 1 noreply\r\nx\r\ndelete k noreply\r\nmn\r\n", "MN\r\n");
         }
     }
 }
