@@ -49,6 +49,10 @@ func passSeconds(seconds int) {
 }
 
 func main() {
+	if len(os.Args) == 3 && os.Args[1] == "placement" {
+		placement(os.Args[2])
+		return
+	}
 	m := memcache.New(server)
 	m.Timeout = 20 * time.Second
 	m.MaxIdleConns = 16

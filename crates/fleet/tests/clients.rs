@@ -8,6 +8,7 @@ mod common;
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -73,7 +74,7 @@ fn list(specs: &[&str]) -> Vec<ServerSpec> {
     specs.iter().map(|spec| ServerSpec::parse(spec).unwrap_or_else(|expected| panic!("{spec}: {expected}"))).collect()
 }
 
-/// Ten lists of servers.
+/// Lists of servers.
 fn lists() -> Vec<(&'static str, Vec<ServerSpec>)> {
     let many: Vec<String> = (0..60).map(|n| format!("10.1.{}.{}:{}", n / 7, n * 3 + 1, 11211 + n % 3)).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
@@ -92,6 +93,16 @@ fn lists() -> Vec<(&'static str, Vec<ServerSpec>)> {
         ("host names", list(&["cache-b.example", "cache-a.example:11311", "cache-c.example", "localhost"])),
         ("sockets", list(&["unix:/run/one.sock", "unix:/run/two.sock", "unix:/run/three.sock", "10.0.0.9"])),
         ("unequal", list(&["a weight=1", "b weight=1000", "c weight=77", "d weight=3", "e weight=50"])),
+        (
+            "odd",
+            list(&[
+                "CACHE-A.Example weight=65535",
+                "cache-a.example",
+                "Cache_B.:1 weight=32768",
+                "cache-b:65535 weight=2",
+                "010.0.0.001:11212 weight=7",
+            ]),
+        ),
         ("ipv6", list(&["[2001:db8::1]", "[2001:db8::2]:11311", "[::1]:11212"])),
     ]
 }
@@ -269,6 +280,43 @@ fn pymemcache_places_keys_as_we_do() {
     cases.push(Case { out: vec![1], options: "dead=1".to_owned(), ..case });
     // Its hash is written in Python.
     compare(&["{clients}/python/bin/python", "python/placement.py", "pymemcache"], &cases, &keys(KEYS / 10, false));
+}
+
+#[test]
+#[ignore = "needs what scripts/install-test-deps.sh installs; `make test` runs it"]
+fn gomemcache_places_keys_as_we_do() {
+    let cases: Vec<Case> = lists()
+        .into_iter()
+        // It looks the names of hosts up, and knows no weights.
+        .filter(|(_, servers)| {
+            servers
+                .iter()
+                .all(|server| server.weight == 1 && (server.is_unix() || server.host.parse::<IpAddr>().is_ok()))
+        })
+        .map(|(name, servers)| Case::new(name, Distribution::Modula, Some(Hash::Crc32a), servers))
+        .collect();
+    assert!(cases.len() >= 6, "{} lists", cases.len());
+    compare(&["{clients}/go/gomemcache-test", "placement"], &cases, &keys(KEYS, true));
+}
+
+#[test]
+#[ignore = "needs what scripts/install-test-deps.sh installs; `make test` runs it"]
+fn spymemcached_places_keys_as_we_do_where_servers_are_named_as_it_labels_them() {
+    let labelled = |server: &ServerSpec| server.clone().named(&format!("{}:{}", server.host, server.port));
+    let cases: Vec<Case> = lists()
+        .into_iter()
+        // It looks the names of hosts up and has both in its labels, writes IPv6 addresses at length, and knows no weights.
+        .filter(|(_, servers)| {
+            servers.iter().all(|server| server.weight == 1 && server.host.parse::<Ipv4Addr>().is_ok())
+        })
+        .map(|(name, servers)| {
+            let servers = servers.iter().map(labelled).collect();
+            Case::new(name, Distribution::Twemproxy, Some(Hash::Md5), servers)
+        })
+        .collect();
+    assert!(cases.len() >= 5, "{} lists", cases.len());
+    let program = ["java", "-cp", "{clients}/java/target/classes:{clients}/java/target/lib/*", "SpyPlacement"];
+    compare(&program, &cases, &keys(KEYS, true));
 }
 
 #[test]
