@@ -155,7 +155,7 @@ pub(super) static KEYS: &[Knob<FleetDraft>] = &[
     .default("false"),
     Knob::<FleetDraft>::new(
         "on_failure",
-        "whose server is out: next asks the one that comes next for the key, spare a spare one, miss answers a miss",
+        "whose server is out: next asks the one that comes next for the key, spare a spare one, miss none (docs/tier.md)",
         Action::Choice(OnFailure::NAMES, |d, word| d.fleet.on_failure = OnFailure::named(word).unwrap_or_default()),
     )
     .default("miss"),
