@@ -98,7 +98,8 @@ pub(super) fn postgres(
     if !is_wanted(settings, bench, "postgres", Database::has_postgres()) {
         return Ok(None);
     }
-    let server = Database::postgres(&["-c", "shared_buffers=256MB"]);
+    // Four ways connect each client: more than the hundred connections that are its default.
+    let server = Database::postgres(&["-c", "shared_buffers=256MB", "-c", "max_connections=200"]);
     server.sql(&table_of("bench_rows", ""));
     let version = server.sql("SHOW server_version");
     let said = format!("PostgreSQL {}, with its default durability: each commit is on the disk.", version.trim());

@@ -41,6 +41,11 @@ fn failed(error: impl Display) -> Failure {
     Failure::run(format!("bench: expected the database to do as it was asked: {error}"))
 }
 
+/// What PostgreSQL said; its driver says `db error`.
+fn said(error: tokio_postgres::Error) -> String {
+    error.as_db_error().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
 impl Sql {
     pub(super) async fn connect(url: &str, table: &'static str, by: By) -> Result<Sql, Failure> {
         let unreachable = |error: &dyn Display| Failure::run(format!("bench: {url}: {error}"));
@@ -61,7 +66,7 @@ impl Sql {
                     false => url.to_owned(),
                 };
                 let connected = tokio_postgres::connect(&url, NoTls).await;
-                let (client, connection) = connected.map_err(|error| unreachable(&error))?;
+                let (client, connection) = connected.map_err(|error| unreachable(&said(error)))?;
                 tokio::spawn(connection);
                 Driver::Postgres(client, None)
             }
@@ -84,7 +89,9 @@ impl Sql {
             match &mut self.driver {
                 Driver::Sqlite(connection) => connection.execute_batch(&text).map_err(failed)?,
                 Driver::Mysql(conn, _) => conn.query_drop(text).await.map_err(failed)?,
-                Driver::Postgres(client, _) => client.batch_execute(&text).await.map_err(failed)?,
+                Driver::Postgres(client, _) => {
+                    client.batch_execute(&text).await.map_err(|error| failed(said(error)))?
+                }
             }
         }
         Ok(())
@@ -103,7 +110,8 @@ impl Sql {
             }
             Driver::Postgres(client, prepared) => {
                 let (insert, update) = (client.prepare(insert).await, client.prepare(update).await);
-                let read = client.prepare(read).await.map_err(failed)?;
+                let read = client.prepare(read).await.map_err(said).map_err(failed)?;
+                let (insert, update) = (insert.map_err(said), update.map_err(said));
                 *prepared = Some([insert.map_err(failed)?, update.map_err(failed)?, read]);
             }
         }
@@ -130,9 +138,10 @@ impl Sql {
                 conn.affected_rows()
             }
             Driver::Postgres(client, None) => {
-                let said = client.simple_query(&text).await.map_err(failed)?;
-                said.iter()
-                    .map(|said| if let SimpleQueryMessage::CommandComplete(rows) = said { *rows } else { 0 })
+                let answers = client.simple_query(&text).await.map_err(said).map_err(failed)?;
+                answers
+                    .iter()
+                    .map(|answer| if let SimpleQueryMessage::CommandComplete(rows) = answer { *rows } else { 0 })
                     .sum()
             }
             Driver::Sqlite(connection) => {
@@ -144,7 +153,7 @@ impl Sql {
                 conn.affected_rows()
             }
             Driver::Postgres(client, Some(prepared)) => {
-                client.execute(&prepared[which], &[&value, &key]).await.map_err(failed)?
+                client.execute(&prepared[which], &[&value, &key]).await.map_err(said).map_err(failed)?
             }
         };
         if rows == 1 { Ok(()) } else { Err(failed(format_args!("{rows} rows were written of {key}"))) }
@@ -174,8 +183,8 @@ impl Sql {
             }
             Driver::Mysql(conn, None) => conn.query_first(text).await.map_err(failed)?,
             Driver::Postgres(client, None) => {
-                let said = client.simple_query(&text).await.map_err(failed)?;
-                said.iter().find_map(|said| match said {
+                let answers = client.simple_query(&text).await.map_err(said).map_err(failed)?;
+                answers.iter().find_map(|answer| match answer {
                     SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
                     _ => None,
                 })
@@ -186,7 +195,7 @@ impl Sql {
             }
             Driver::Mysql(conn, Some([_, _, read])) => conn.exec_first(&*read, (key,)).await.map_err(failed)?,
             Driver::Postgres(client, Some([_, _, read])) => {
-                let row = client.query_opt(&*read, &[&key]).await.map_err(failed)?;
+                let row = client.query_opt(&*read, &[&key]).await.map_err(said).map_err(failed)?;
                 row.map(|row| row.try_get(0)).transpose().map_err(failed)?
             }
         };
