@@ -236,10 +236,10 @@ pub(super) async fn admit(
 /// The same when the marks of its URL were made.
 async fn admit_marked(beyond: &dyn Beyond, of_url: &[String], of_tags: &[String], count: u64) -> Admission {
     let keys = [of_url, of_tags].concat();
-    let Ok(Seen { count: Some(present), marks, .. }) = look(beyond, &keys, None).await else {
-        return Admission::Unknown;
-    };
-    let (url_marks, tag_marks) = marks.split_at(of_url.len());
+    let Ok(seen) = look(beyond, &keys, None).await else { return Admission::Unknown };
+    // The count was there when the origin was asked: everything was purged since, or it was lost.
+    let Some(present) = seen.count else { return Admission::Purged };
+    let (url_marks, tag_marks) = seen.marks.split_at(of_url.len());
     let missing = missing(of_tags, tag_marks, present);
     // Those of the URL were there when its origin was asked. Of the others it is not known, unless there was no purge at all.
     let was_purged = standing(url_marks, count) == Standing::Gone
