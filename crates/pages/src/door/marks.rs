@@ -367,8 +367,54 @@ async fn first(beyond: &dyn Beyond) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::house::Later;
 
     const LIFE: u64 = 7 << 32;
+
+    /// A fleet in which nothing is, or which says nothing.
+    struct Bare(Result<(), Silent>);
+
+    impl Beyond for Bare {
+        fn seconds_here(&self) -> u32 {
+            1
+        }
+
+        fn item_bytes_max(&self) -> usize {
+            1024
+        }
+
+        fn get(&self, keys: Vec<Vec<u8>>) -> Later<Vec<Result<Option<BeyondItem>, Silent>>> {
+            let answers = keys.iter().map(|_| self.0.map(|()| None)).collect();
+            Box::pin(async { answers })
+        }
+
+        fn put(&self, _: Vec<BeyondItem>, _: crate::rules::UnixSeconds) -> Later<()> {
+            Box::pin(async {})
+        }
+
+        fn change(&self, changes: Vec<(Vec<u8>, Change)>) -> Later<Vec<Result<bool, String>>> {
+            Box::pin(async move { changes.iter().map(|_| Ok(true)).collect() })
+        }
+
+        fn count(&self, _: Vec<u8>) -> Later<Result<Option<u64>, String>> {
+            Box::pin(async { Ok(None) })
+        }
+
+        fn flush(&self) -> Later<Result<(), String>> {
+            Box::pin(async { Ok(()) })
+        }
+    }
+
+    #[test]
+    fn a_page_is_purged_whose_fleet_was_emptied_and_unknown_is_one_whose_fleet_is_silent() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let admitted = |fleet: Bare| {
+            let begun = Begun { count: LIFE + 5, made: None };
+            runtime.block_on(async { admit(&fleet, &["page:mark:u".to_owned()], &[], begun).await })
+        };
+        assert_eq!(admitted(Bare(Ok(()))), (Admission::Purged, LIFE + 5));
+        assert_eq!(admitted(Bare(Err(Silent))), (Admission::Unknown, LIFE + 5));
+    }
 
     #[test]
     fn a_page_is_as_good_as_the_worst_of_its_marks() {
