@@ -191,7 +191,7 @@ fn bytes_of(item: &Item) -> usize {
     item.value.len()
 }
 
-/// `SERVER_ERROR` and a sentence.
+/// The line that a server behind a backend refused with, or `SERVER_ERROR` and a sentence.
 pub(crate) fn push_refusal(out: &mut Output, refusal: &Refusal) {
     if let Some(line) = refusal.line() {
         out.bytes.extend_from_slice(line.as_bytes());
